@@ -1,0 +1,86 @@
+"""Errors that a user can act on: each says what is wrong, why, and what to do, and carries an exit code.
+
+Everything else that is raised is a bug of ours and keeps its stack trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class UserError(ValueError):
+    """Base of every error that is the input's or the machine's fault rather than ours."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.why, self.fix)
+
+
+class ConfigError(UserError):
+    """A recipe, flag or command that cannot work."""
+
+    exit_code = 2
+
+
+class MachineError(UserError):
+    """The environment or the launch: a missing device or package, a disk that is full or read-only."""
+
+    exit_code = 3
+
+
+class DataError(UserError):
+    """Data, weights or checkpoints that are missing, truncated, foreign or do not fit."""
+
+    exit_code = 4
+
+
+class NumericsError(UserError):
+    """A loss or gradient that is not finite and was not skipped."""
+
+    exit_code = 5
+
+
+class HangError(UserError):
+    """A process that stopped making progress."""
+
+    exit_code = 6
+
+
+class CheckFailed(UserError):
+    """A check that ran to its end and found a difference."""
+
+    exit_code = 7
+
+
+def bad_value(field: str, value: object, why: str, fix: str = "") -> ConfigError:
+    """The usual form of a config error: the field, its value, why it cannot be, and what to do."""
+    return ConfigError(f"{field} = {value}", why=why, fix=fix)
+
+
+def did_you_mean(word: str, choices: list[str]) -> str:
+    """`did you mean "x"?`, or the choices themselves when nothing is near."""
+    import difflib
+
+    near = difflib.get_close_matches(word, choices, n=3, cutoff=0.55)
+    if near:
+        return "did you mean " + " or ".join(f'"{name}"' for name in near) + "?"
+    return "choose from: " + ", ".join(choices)
+
+
+def _rebuild(kind: type[UserError], what: str, why: str, fix: str) -> UserError:
+    return kind(what, why=why, fix=fix)
