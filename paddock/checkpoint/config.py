@@ -1,0 +1,19 @@
+"""When checkpoints are written, how many stay, and where a run begins."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from paddock.schema import ConfigModel
+
+
+class CheckpointConfig(ConfigModel):
+    """Checkpoints; one is always written at the end of a run, and when it is stopped."""
+
+    every: int | None = Field(1000, gt=0)
+    """Steps between checkpoints; None is only at the end."""
+    keep: int | None = Field(3, gt=0)
+    """How many to keep, the newest; the best one always stays; None keeps all."""
+    load: str | None = None
+    """auto: continue this run directory, if it has a checkpoint; a run or checkpoint directory: continue from
+    there (weights, optimizer, schedule, data position); a Hugging Face folder: start from its weights."""

@@ -1,0 +1,92 @@
+"""What verbs share: a recipe with its overrides, aliases and launch flags, parsed by tyro from the same models."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, make_dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+import tyro
+
+from paddock.config.aliases import TABLE, translate
+from paddock.config.load import load_recipe, recipe_names
+from paddock.config.overrides import normalise
+from paddock.config.recipe import Recipe
+from paddock.errors import ConfigError
+from paddock.launch.options import LaunchOptions
+
+Options = TypeVar("Options")
+HELP_FLAGS = ("-h", "--help")
+
+
+@dataclass(frozen=True)
+class RecipeCommand(Generic[Options]):
+    """A parsed command line of a verb that takes a recipe."""
+
+    name: str
+    recipe: Recipe
+    options: Options
+    launch: LaunchOptions
+
+
+def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
+    """Parse a verb whose arguments are just the fields of `options`."""
+    return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=options.__doc__)
+
+
+def parse_recipe_command(options: type[Options], verb: str, arguments: list[str]) -> RecipeCommand[Options]:
+    """Parse `paddock VERB RECIPE [flags]`: the recipe first, since its model decides which flags there are."""
+    asks_help = any(flag in arguments for flag in HELP_FLAGS)
+    if arguments and not arguments[0].startswith("-"):
+        name, flags = arguments[0], arguments[1:]
+    elif asks_help:
+        name, flags = "gpt2", arguments
+    else:
+        raise ConfigError(
+            f"paddock {verb} needs a recipe" + (", before the flags" if arguments else ""),
+            fix=f"paddock {verb} RECIPE [flags], with a YAML file or one of: {', '.join(recipe_names())}",
+        )
+    return apply_flags(options, verb, name, load_recipe(name), flags, asks_help)
+
+
+def apply_flags(
+    options: type[Options], verb: str, name: str, recipe: Recipe, flags: list[str], asks_help: bool = False
+) -> RecipeCommand[Options]:
+    """Override the fields of `recipe` by flags; the verb's own options and the launch flags are read beside."""
+    flags, notes = translate(flags, recipe)
+    flags = normalise(flags, type(recipe))
+    command = make_dataclass(
+        "Command",
+        [
+            ("recipe", tyro.conf.Positional[str], field(metadata={"help": "x"})),
+            ("options", Annotated[options, tyro.conf.arg(name="")]),
+            ("launch", Annotated[LaunchOptions, tyro.conf.arg(name="")]),
+            ("body", Annotated[type(recipe), tyro.conf.arg(name="")]),
+        ],
+    )
+    default: Any = command(recipe=name, options=options(), launch=LaunchOptions(), body=recipe)
+    try:
+        parsed = tyro.cli(
+            command,
+            prog=f"paddock {verb}",
+            description=options.__doc__,
+            default=default,
+            args=[name, *flags],
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    except SystemExit:
+        if asks_help:
+            print(alias_page())
+        raise
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return RecipeCommand(name, parsed.body, parsed.options, parsed.launch)
+
+
+def alias_page() -> str:
+    """The table of foreign flags, as text."""
+    lines = []
+    for system, aliases in TABLE:
+        lines += ["", "shorthands:" if system == "Paddock" else f"flags of {system} that work here too:"]
+        lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in aliases]
+    return "\n".join(lines)

@@ -1,0 +1,86 @@
+"""`paddock VERB …`: find the verb, run it, and turn errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from paddock import __version__
+from paddock.errors import UserError, did_you_mean
+
+VERBS = {
+    "train": "train the model of a recipe",
+    "evaluate": "loss and perplexity of a trained model over the whole validation set",
+    "generate": "let a trained model continue your text",
+    "convert": "checkpoints to and from Hugging Face folders",
+    "check": "check a recipe before it runs",
+    "doctor": "what this machine has: devices, libraries, collective backends",
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The `paddock` command."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
+    debug = "--debug" in arguments
+    if debug:
+        arguments.remove("--debug")
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(overview())
+            return 0
+        if arguments[0] in ("-V", "--version", "version"):
+            print(f"paddock {__version__}")
+            return 0
+        verb, rest = arguments[0], arguments[1:]
+        if verb not in VERBS:
+            print(f'error: there is no verb "{verb}"\n  fix: {did_you_mean(verb, list(VERBS))}', file=sys.stderr)
+            return 2
+        import_module(f"paddock.cli.{verb}").main(rest)
+        return 0
+    except UserError as error:
+        if debug:
+            raise
+        report(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: that is its right, and not an error of ours.
+        sys.stderr.close()
+        return 0
+
+
+def report(error: UserError) -> None:
+    """Print an error for people; where it came from another process, that process's own words first."""
+    trace = getattr(error, "traceback", "")
+    if trace:
+        print(trace.rstrip(), file=sys.stderr)
+    print(f"error: {error}", file=sys.stderr)
+
+
+def overview() -> str:
+    """The page behind `paddock --help`."""
+    lines = [
+        f"paddock {__version__}: the same model, on any device, in any layout, gives the same loss.",
+        "",
+        "usage: paddock VERB …          paddock VERB --help explains a verb",
+        "",
+    ]
+    lines += [f"  {verb:<10} {meaning}" for verb, meaning in VERBS.items()]
+    lines += [
+        "",
+        "try:",
+        "  paddock train gpt2/tiny                    pretrain a small GPT-2 on the Python language reference",
+        "  paddock train gpt2/tiny --nproc-per-node 2 the same, with two data-parallel processes",
+        "  paddock doctor                             what this machine can do",
+        "",
+        "exit codes: 0 done, 1 unexpected, 2 config or usage, 3 environment or launch, 4 data, 5 numerics,",
+        "            6 hang, 7 a check failed.  --debug shows the stack trace behind an error.",
+    ]
+    return "\n".join(lines)

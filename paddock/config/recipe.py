@@ -1,0 +1,72 @@
+"""The whole recipe, composed of the pieces that the rooms own."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import create_model
+
+from paddock.checkpoint.config import CheckpointConfig
+from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.models.config import ModelConfig
+from paddock.models.registry import config_class
+from paddock.parallel.config import ParallelConfig
+from paddock.schema import ConfigModel
+from paddock.telemetry.config import LogConfig
+from paddock.training.config import (
+    BatchConfig,
+    EvaluateConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    ScheduleConfig,
+    TrainConfig,
+)
+
+
+class Recipe(ConfigModel):
+    """Everything that decides what a run computes."""
+
+    task: Literal["language_modeling"] = "language_modeling"
+    """What joins the model, the data, the loss and the metric."""
+    model: ModelConfig
+    """The shape of the model."""
+    data: DataConfig
+    """Where the data comes from."""
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    """How text becomes token ids."""
+    parallel: ParallelConfig = ParallelConfig()
+    """How the job is laid out over processes."""
+    batch: BatchConfig = BatchConfig()
+    """How many samples make a step."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """What turns gradients into updates."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """The learning rate over time."""
+    precision: PrecisionConfig = PrecisionConfig()
+    """Number formats."""
+    train: TrainConfig = TrainConfig()
+    """How long, where, from which seed."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """Evaluation during training."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """What is saved, and where a run begins."""
+    log: LogConfig = LogConfig()
+    """What is shown and recorded."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values with the keys that users write; loading them gives this recipe again."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+@cache
+def recipe_class(family: str) -> type[Recipe]:
+    """`Recipe` with the model section of one family, so that its fields are known by type."""
+    return create_model("Recipe", __base__=Recipe, __doc__=Recipe.__doc__, model=(config_class(family), ...))
+
+
+def recipe_from_dict(values: dict[str, Any]) -> Recipe:
+    """Check plain values, as read from YAML, and make them a recipe."""
+    section = values.get("model")
+    family = section.get("family") if isinstance(section, dict) else None
+    return recipe_class(config_class(family).model_fields["family"].default)(**values)

@@ -1,0 +1,176 @@
+"""The rules that span rooms. Each is one function: it returns what holds, with the numbers, or raises.
+
+`check_recipe` stops at the first broken rule, before any work starts; `paddock check config` shows them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paddock.config.recipe import Recipe
+from paddock.errors import ConfigError, bad_value
+from paddock.parallel.layout import Layout, derive_layout
+from paddock.training.batch import BatchPlan, plan_batch
+from paddock.training.schedule import warmup_steps
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The numbers that follow from a recipe and a number of processes."""
+
+    layout: Layout
+    batch: BatchPlan
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """One rule as it turned out: `detail` holds the numbers, or the error in full."""
+
+    name: str
+    holds: bool
+    detail: str
+
+
+def check_recipe(recipe: Recipe, world: int) -> Arithmetic:
+    """Check every rule for a training run over `world` processes; the first that is broken is raised."""
+    for _, rule in RULES:
+        rule(recipe, world)
+    layout = derive_layout(recipe.parallel, world)
+    return Arithmetic(layout, plan_batch(recipe.batch, layout.data))
+
+
+def examine(recipe: Recipe, world: int) -> list[RuleResult]:
+    """Every rule with its outcome, for people to read."""
+    results = []
+    for name, rule in RULES:
+        try:
+            results.append(RuleResult(name, True, rule(recipe, world)))
+        except ConfigError as error:
+            results.append(RuleResult(name, False, str(error)))
+    return results
+
+
+def _layout(recipe: Recipe, world: int) -> str:
+    return f"{derive_layout(recipe.parallel, world)} = {world} process{'es' if world > 1 else ''}"
+
+
+def _batch(recipe: Recipe, world: int) -> str:
+    return str(plan_batch(recipe.batch, derive_layout(recipe.parallel, world).data))
+
+
+def _sequence(recipe: Recipe, world: int) -> str:
+    length, context = recipe.data.sequence_length, recipe.model.longest_sequence()
+    if context is None:
+        return f"sequence {length}"
+    if length > context:
+        raise bad_value(
+            "data.sequence_length",
+            length,
+            f"the model has only {context} positions",
+            f"set --data.sequence-length {context} or less, or --model.context {length}",
+        )
+    return f"sequence {length} ≤ context {context}"
+
+
+def _length(recipe: Recipe, world: int) -> str:
+    limits = {name: getattr(recipe.train, name) for name in ("steps", "samples", "epochs")}
+    given = [f"{value} {name}" for name, value in limits.items() if value is not None]
+    if not given:
+        raise ConfigError(
+            "the run has no end", why="train.steps, train.samples and train.epochs are all None", fix="set --steps N"
+        )
+    return "ends after " + " or ".join(given) + (", whichever comes first" if len(given) > 1 else "")
+
+
+def _schedule(recipe: Recipe, world: int) -> str:
+    schedule, peak = recipe.schedule, recipe.optimizer.lr
+    if schedule.min_lr > peak:
+        raise bad_value(
+            "schedule.min_lr",
+            schedule.min_lr,
+            f"it is above optimizer.lr {peak}, so the rate would rise",
+            f"set --schedule.min-lr to at most {peak}",
+        )
+    end = schedule.decay_steps or recipe.train.steps
+    if end is not None:
+        warmup = warmup_steps(schedule, end)
+        if warmup >= end and schedule.name != "constant":
+            raise bad_value(
+                "schedule.warmup",
+                schedule.warmup,
+                f"{warmup} warm-up steps leave nothing of the {end} steps for the decay",
+                f"set --schedule.warmup below {end}, or a longer --schedule.decay-steps",
+            )
+        return f"{schedule.name}: {warmup} warm-up steps to {peak}, then to {schedule.min_lr} at step {end}"
+    return f"{schedule.name}: warm-up {schedule.warmup}, {peak} to {schedule.min_lr} at the end of the run"
+
+
+def _precision(recipe: Recipe, world: int) -> str:
+    precision = recipe.precision
+    if precision.compute != "float16":
+        for name in ("loss_scale", "initial_scale", "scale_window"):
+            value, default = getattr(precision, name), type(precision).model_fields[name].default
+            if value != default:
+                raise bad_value(
+                    f"precision.{name}",
+                    value,
+                    f"precision.compute = {precision.compute} needs no loss scale and would ignore it",
+                    "set --precision.compute float16, or leave it out",
+                )
+        return precision.compute
+    return f"float16, loss scale {precision.loss_scale}"
+
+
+def _corpus(recipe: Recipe, world: int) -> str:
+    data, tokenizer = recipe.data, recipe.tokenizer
+    if data.source == "indexed" and data.path is None:
+        raise ConfigError(
+            "data.path is not set, and data.source = indexed reads it",
+            why="there is no corpus to train on",
+            fix="set --data.path PREFIX, or take --data.source embedded or synthetic",
+        )
+    reads_text = data.source == "embedded"
+    if reads_text and tokenizer.kind == "none":
+        raise bad_value(
+            "tokenizer.kind",
+            "none",
+            f"data.source = {data.source} is text, and nothing turns it into tokens",
+            "set --tokenizer.kind trained, gpt2 or file",
+        )
+    if not reads_text and tokenizer.kind == "trained":
+        raise bad_value(
+            "tokenizer.kind",
+            "trained",
+            f"data.source = {data.source} is already tokens, so there is no text to learn a tokenizer from",
+            "set --tokenizer.kind gpt2 or file (for generating text), or none",
+        )
+    if data.source == "synthetic" and tokenizer.kind != "none":
+        raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
+    return f"{data.source}{f' {data.path}' if data.path else ''}, tokenizer {tokenizer.kind}"
+
+
+def _evaluation(recipe: Recipe, world: int) -> str:
+    if recipe.evaluate.every is None:
+        return "none"
+    if recipe.data.split[1] == 0:
+        raise bad_value(
+            "data.split",
+            list(recipe.data.split),
+            f"it leaves no validation part, and evaluate.every = {recipe.evaluate.every} evaluates on it",
+            "give the second weight a value, or set --evaluate.every None",
+        )
+    batches = "all" if recipe.evaluate.batches is None else recipe.evaluate.batches
+    return f"every {recipe.evaluate.every} steps, {batches} batches"
+
+
+RULES: list[tuple[str, Callable[[Recipe, int], str]]] = [
+    ("layout", _layout),
+    ("batch", _batch),
+    ("sequence", _sequence),
+    ("length", _length),
+    ("schedule", _schedule),
+    ("precision", _precision),
+    ("corpus", _corpus),
+    ("evaluation", _evaluation),
+]

@@ -1,0 +1,115 @@
+"""What Paddock needs to know of a kind of device, and the few things it asks of one.
+
+An adapter is a description. What it does goes through `torch.accelerator`, or through the module that torch
+keeps for the device type where `torch.accelerator` does not reach: it cannot name a device, and its memory
+statistics and synchronisation fail on plug-ins whose allocator or device guard is their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from paddock.errors import MachineError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class DeviceAdapter:
+    """One kind of accelerator. A vendor's file makes one of these and, as a rule, needs nothing else."""
+
+    name: str
+    """What users type: `--device NAME`."""
+    package: str | None
+    """The package whose import brings the device to torch; None where torch itself brings it."""
+    torch_type: str
+    backend: str
+    """The collective library, as torch.distributed names it."""
+    autocast: tuple[str, ...]
+    """Types for mixed precision, the preferred one first."""
+    float16_needs_loss_scale: bool
+    memory_format: Literal["channels_last", "contiguous"]
+    """The faster layout for images."""
+    parallelism: Literal["full", "data"]
+    """`full`: any data × tensor × pipeline layout; `data`: its DTensor is unproven, so data parallel only."""
+    install: str
+    """What to install to have it: completes the sentence "it needs …"."""
+    peaks: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False, repr=False)
+    """Dense peak FLOP/s: pattern of the whole device name → type → FLOP/s. Only published figures."""
+
+    def torch_device(self, local_rank: int) -> torch.device:
+        import torch
+
+        return torch.device(self.torch_type, local_rank)
+
+    def activate(self, local_rank: int) -> None:
+        """Make the device of this process the current one."""
+        import torch
+
+        count = self.count()
+        if local_rank >= count:
+            raise MachineError(
+                f"process {local_rank} of this machine has no {self.name} device",
+                why=f"{count} found, and each process needs one",
+                fix=f"--nproc-per-node {count}, or fewer" if count else "paddock doctor",
+            )
+        torch.accelerator.set_device_index(local_rank)
+
+    def count(self) -> int:
+        """How many devices this process can see."""
+        import torch
+
+        current = torch.accelerator.current_accelerator()
+        return torch.accelerator.device_count() if current and current.type == self.torch_type else 0
+
+    def device_name(self, index: int | None = None) -> str:
+        """The model of a device (the current one, if no index is given), as its vendor spells it."""
+        name_of = getattr(self._module(), "get_device_name", None)
+        return str(name_of(index)) if name_of else self.torch_type
+
+    def synchronize(self) -> None:
+        """Wait for all the work given to the current device."""
+        self._module().synchronize()
+
+    def memory_used(self) -> int | None:
+        """The most bytes held at once so far by tensors of this process; None if the device cannot say."""
+        peak_of = getattr(self._module(), "max_memory_allocated", None)
+        return int(peak_of()) if peak_of else None
+
+    def peak_flops(self, dtype: str, device_name: str | None = None) -> float | None:
+        """Dense peak FLOP/s of the current device, or of the one named; None where no figure is known."""
+        if not self.peaks:
+            return None
+        if device_name is None:
+            if not self.count():
+                return None
+            device_name = self.device_name()
+        for pattern, peaks in self.peaks.items():
+            if re.fullmatch(pattern, device_name):
+                return peaks.get(dtype)
+        return None
+
+    def prepare(self) -> None:
+        """Tune this process for the device. Called once by a job that computes, never at import."""
+
+    def version(self) -> str | None:
+        """The version of the vendor's package, or of the toolkit that torch was built with."""
+        from importlib import import_module, metadata
+
+        import torch
+
+        if self.package is None:
+            return getattr(torch.version, self.torch_type, None)
+        try:
+            return metadata.version(self.package)
+        except metadata.PackageNotFoundError:
+            return getattr(import_module(self.package), "__version__", None)
+
+    def _module(self) -> Any:
+        import torch
+
+        return torch.get_device_module(self.torch_type)

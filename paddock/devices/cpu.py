@@ -1,0 +1,91 @@
+"""The CPU, through gloo: the device that is always there, and the reference for all the others."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.devices.adapter import DeviceAdapter
+
+if TYPE_CHECKING:
+    import torch
+
+# <malloc.h>
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
+
+
+class CpuAdapter(DeviceAdapter):
+    """Every process shares the one CPU: there is no index to set and nothing to wait for."""
+
+    def torch_device(self, local_rank: int) -> torch.device:
+        import torch
+
+        return torch.device("cpu")
+
+    def activate(self, local_rank: int) -> None:
+        pass
+
+    def count(self) -> int:
+        return 1
+
+    def device_name(self, index: int | None = None) -> str:
+        return cpu_model()
+
+    def synchronize(self) -> None:
+        pass
+
+    def memory_used(self) -> int | None:
+        """The peak resident memory of this process, which counts Python and torch as well as tensors."""
+        try:
+            import resource
+        except ImportError:  # Windows
+            return None
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+    def prepare(self) -> None:
+        """Keep freed memory in the process: 8 to 13 % faster training for a somewhat larger footprint.
+
+        glibc gives large blocks back to the kernel when they are freed, and each step pays for the page
+        faults again. Other C libraries do not, or have no such dial, and are left alone.
+        """
+        import ctypes
+
+        if not sys.platform.startswith("linux"):
+            return
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "gnu_get_libc_version"):
+            libc.mallopt(M_MMAP_MAX, 0)
+            libc.mallopt(M_TRIM_THRESHOLD, -1)
+
+    def version(self) -> str | None:
+        import torch
+
+        return str(torch.__version__)
+
+
+def cpu_model() -> str:
+    """The processor's name, which Python's `platform` does not give on Linux."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+CPU = CpuAdapter(
+    name="cpu",
+    package=None,
+    torch_type="cpu",
+    backend="gloo",
+    autocast=("bfloat16", "float16"),
+    float16_needs_loss_scale=True,
+    memory_format="channels_last",
+    parallelism="full",
+    install="torch",
+)

@@ -1,0 +1,17 @@
+"""Cambricon MLUs, through CNCL, with the torch_mlu plug-in."""
+
+from __future__ import annotations
+
+from paddock.devices.adapter import DeviceAdapter
+
+MLU = DeviceAdapter(
+    name="mlu",
+    package="torch_mlu",
+    torch_type="mlu",
+    backend="cncl",
+    autocast=("float16", "bfloat16"),
+    float16_needs_loss_scale=True,
+    memory_format="channels_last",
+    parallelism="data",
+    install="Cambricon's Neuware and torch_mlu (a wheel from Cambricon, in the version of your torch)",
+)

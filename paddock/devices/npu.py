@@ -1,0 +1,18 @@
+"""Huawei Ascend NPUs, through HCCL, with the torch_npu plug-in."""
+
+from __future__ import annotations
+
+from paddock.devices.adapter import DeviceAdapter
+
+# No peaks: published figures for the 910B (280 to 376 TFLOP/s) disagree on which bin each belongs to.
+NPU = DeviceAdapter(
+    name="npu",
+    package="torch_npu",
+    torch_type="npu",
+    backend="hccl",
+    autocast=("bfloat16", "float16"),
+    float16_needs_loss_scale=True,
+    memory_format="contiguous",  # the plug-in chooses its own blocked layout from NCHW
+    parallelism="full",
+    install="Huawei's CANN toolkit and torch_npu (pip install torch_npu, in the version of your torch)",
+)

@@ -1,0 +1,70 @@
+"""The devices Paddock knows, and the choice among them."""
+
+from __future__ import annotations
+
+from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.availability import Availability, probe
+from paddock.devices.cpu import CPU
+from paddock.devices.cuda import CUDA
+from paddock.devices.mlu import MLU
+from paddock.devices.npu import NPU
+from paddock.devices.sdaa import SDAA
+from paddock.devices.xpu import XPU
+from paddock.errors import MachineError, bad_value, did_you_mean
+
+# `auto` takes the first that is here. What torch brings itself comes before the plug-ins, because importing
+# a plug-in makes it torch's accelerator, whether or not it has a device.
+_ADAPTERS: dict[str, DeviceAdapter] = {adapter.name: adapter for adapter in (CPU, CUDA, XPU, NPU, MLU, SDAA)}
+
+
+def register(adapter: DeviceAdapter) -> None:
+    """Add a kind of device; `--device` then knows it."""
+    if adapter.name in (*_ADAPTERS, "auto"):
+        raise ValueError(f'a device named "{adapter.name}" is registered already')
+    _ADAPTERS[adapter.name] = adapter
+
+
+def all_adapters() -> tuple[DeviceAdapter, ...]:
+    return tuple(_ADAPTERS.values())
+
+
+def adapter_named(name: str) -> DeviceAdapter:
+    """The adapter of that name, whether or not such a device is here."""
+    if name not in _ADAPTERS:
+        raise bad_value("device", name, "there is no such device", did_you_mean(name, ["auto", *_ADAPTERS]))
+    return _ADAPTERS[name]
+
+
+def select(name: str) -> DeviceAdapter:
+    """The device to compute on: the one named, or with `auto` the accelerator that is here, else the CPU."""
+    if name == "auto":
+        return _select_auto()
+    adapter = adapter_named(name)
+    found = probe(adapter, names=False)
+    if not found.available:
+        raise _absent(adapter, found)
+    return adapter
+
+
+def _select_auto() -> DeviceAdapter:
+    broken: MachineError | None = None
+    for adapter in all_adapters():
+        if adapter is CPU:
+            continue
+        found = probe(adapter, names=False)
+        if found.available:
+            return adapter
+        if found.broken and broken is None:
+            broken = _absent(adapter, found)
+    # Whoever installed a vendor's package means to use the device: a slow run on the CPU is no answer.
+    if broken is not None:
+        raise broken
+    return CPU
+
+
+def _absent(adapter: DeviceAdapter, found: Availability) -> MachineError:
+    return MachineError(
+        f'device "{adapter.name}" cannot be used on this machine',
+        why=found.reason,
+        fix=f"it needs {adapter.install}; `paddock doctor` shows what is here; --device cpu always works",
+    )

@@ -1,0 +1,47 @@
+"""What worker processes find in their environment, and whether we are one ourselves."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from paddock.launch.options import LaunchOptions
+
+
+def under_torchrun() -> bool:
+    """Whether this process is already a worker of an elastic agent: a user's torchrun, or our own."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"))
+
+
+def num_cores() -> int:
+    """Cores that this process may use, which a container or taskset may have limited."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def worker_environment(options: LaunchOptions) -> dict[str, str]:
+    """Variables to add for the workers of this machine; what the user has set stays."""
+    wanted = {"OMP_NUM_THREADS": str(max(1, num_cores() // options.nproc_per_node))}
+    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if options.nnodes == 1 and loopback:
+        # Left alone, gloo asks which interface the host name belongs to; that can be slow, wrong or firewalled.
+        wanted["GLOO_SOCKET_IFNAME"] = loopback[0]
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+@contextmanager
+def added_to_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while: the agent gives its workers a copy of this process's environment."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,60 @@
+"""What a user says about processes. No torch, no pydantic: this is read for every `--help`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddock.errors import bad_value
+
+DEFAULT_PORT = 29500  # torchrun's, so that a mixed set of nodes still meets
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """How many processes, on which machines."""
+
+    nproc_per_node: int = 1
+    """Processes to start on this machine. One runs in place."""
+    nnodes: int = 1
+    """Machines in the job; run the same command on each, with its own --node-rank."""
+    node_rank: int = 0
+    """Which of the machines this is: 0 to nnodes - 1."""
+    master_addr: str | None = None
+    """Address of machine 0, where the machines meet (needed when nnodes > 1)."""
+    master_port: int | None = None
+    """Port on machine 0. Default: a free one on a single machine, 29500 on several."""
+
+    @property
+    def world_size(self) -> int:
+        return self.nproc_per_node * self.nnodes
+
+    def check(self) -> None:
+        """Raise ConfigError for values that cannot start a job."""
+        for name in ("nproc_per_node", "nnodes"):
+            if getattr(self, name) < 1:
+                flag = "--" + name.replace("_", "-")
+                raise bad_value(flag, getattr(self, name), "a job has at least one process", f"{flag} 1 or more")
+        if not 0 <= self.node_rank < self.nnodes:
+            raise bad_value(
+                "--node-rank",
+                self.node_rank,
+                f"with --nnodes {self.nnodes} it is one of 0 to {self.nnodes - 1}",
+                "number the machines from 0",
+            )
+        if self.nnodes > 1 and not self.master_addr:
+            raise bad_value(
+                "--master-addr",
+                self.master_addr,
+                f"{self.nnodes} machines need a place to meet",
+                "give every machine the address of machine 0: --master-addr ADDRESS",
+            )
+        if self.nnodes == 1 and self.master_addr not in (None, *LOOPBACK):
+            raise bad_value(
+                "--master-addr",
+                self.master_addr,
+                "a job on one machine meets on its loopback interface, so the address would be ignored",
+                "leave it out, or give --nnodes",
+            )
+        if self.master_port is not None and not 1 <= self.master_port <= 65535:
+            raise bad_value("--master-port", self.master_port, "a port is 1 to 65535", "leave it out")

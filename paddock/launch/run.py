@@ -1,0 +1,173 @@
+"""Run a function in one process or in many.
+
+One process runs in place. Several are started by torch's elastic agent in this Python; under a user's own
+torchrun the processes exist already, and each runs in place.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.errors import MachineError, bad_value
+from paddock.launch import failure
+from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment
+from paddock.launch.options import DEFAULT_PORT, LaunchOptions
+from paddock.launch.target import check_target, resolve
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous import RendezvousHandler
+
+    from paddock.launch.supervisor import Supervisor
+
+__all__ = ["run", "under_torchrun"]
+
+
+def run(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> None:
+    """Call `target` ("paddock.module:function") with `payload` in every process, and wait for all of them.
+
+    Returns when the job is done or has stopped cleanly on request. Raises what the first failing rank raised
+    if that is a UserError, else WorkerFailed; SystemExit if a stop request ended it without a clean stop.
+    """
+    options.check()
+    check_target(target)
+    payload = json.loads(json.dumps(payload))  # in place or not, the target sees the same types
+    if under_torchrun():
+        _run_as_rank(target, payload, options, run_dir)
+    elif options.world_size == 1:
+        resolve(target)(payload)
+    else:
+        with tempfile.TemporaryDirectory(prefix="paddock-launch-") as reports:
+            _run_many(target, payload, options, run_dir / "errors", Path(reports))
+
+
+def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> None:
+    if options.world_size > 1:
+        raise bad_value(
+            "--nproc-per-node" if options.nproc_per_node > 1 else "--nnodes",
+            options.nproc_per_node if options.nproc_per_node > 1 else options.nnodes,
+            "torchrun has started the processes already",
+            "give it to torchrun or to paddock, not to both",
+        )
+    try:
+        resolve(target)(payload)
+    except Exception as error:
+        failure.record(error, int(os.environ["RANK"]), errors=run_dir / "errors")
+        raise
+
+
+def _run_many(
+    target: str, payload: dict[str, Any], options: LaunchOptions, errors: Path, reports: Path
+) -> None:
+    from torch.distributed import DistError
+
+    if options.node_rank == 0:
+        for old in errors.glob("rank*.txt"):  # of an earlier attempt in the same run directory
+            old.unlink()
+    spec = reports / "spec.json"
+    spec.write_text(
+        json.dumps(
+            {
+                "target": target,
+                "payload": payload,
+                "reports": str(reports),
+                "errors": str(errors.absolute()),
+                "parent": os.getpid(),
+            }
+        ),
+        encoding="utf-8",
+    )
+    variables = worker_environment(options) | {"TORCHELASTIC_SIGNALS_TO_HANDLE": ""}  # they are ours
+    with added_to_environment(variables), _quiet_agent():
+        supervisor = _supervisor(options, spec, reports)
+        try:
+            with supervisor.handling_signals():
+                supervisor.run()
+        except DistError as error:
+            where = f"{options.master_addr or 'this machine'}, port {options.master_port or DEFAULT_PORT}"
+            raise MachineError(
+                f"the processes could not meet at {where}",
+                why=str(error).splitlines()[0],
+                fix="check --master-addr and --master-port, and that every node has been started",
+            ) from error
+        except OSError as error:
+            raise MachineError(
+                f"cannot start {options.nproc_per_node} processes",
+                why=str(error),
+                fix="use a smaller --nproc-per-node",
+            ) from error
+    _conclude(supervisor, errors, reports)
+
+
+def _conclude(supervisor: Supervisor, errors: Path, reports: Path) -> None:
+    failures = supervisor.failures()
+    if supervisor.stop_signal is not None and any(one.obeyed_signal for one in failures):
+        # The job opened no StopRequest: it ended as asked, with nothing to save. Its peers lost only it.
+        failures = [one for one in failures if not one.obeyed_signal and one.remoteness < 2]
+        if not failures:
+            raise SystemExit(128 + supervisor.stop_signal)
+    for one in failures:
+        failure.write_up(one, errors, reports)
+    if failures:
+        raise failures[0].to_error(errors)
+
+
+def _supervisor(options: LaunchOptions, spec: Path, reports: Path) -> Supervisor:
+    from torch.distributed.elastic.agent.server.api import WorkerSpec
+
+    from paddock.launch.supervisor import Supervisor
+
+    # The workers look for modules where this process does: in the working directory only if it does too.
+    safe_path = [] if "" in sys.path or os.getcwd() in sys.path else ["-P"]
+    return Supervisor(
+        WorkerSpec(
+            role="rank",
+            local_world_size=options.nproc_per_node,
+            entrypoint=sys.executable,
+            args=(*safe_path, "-m", "paddock.launch.worker", str(spec)),
+            rdzv_handler=_meeting_point(options),
+            max_restarts=0,
+        ),
+        reports,
+        options.nnodes,
+    )
+
+
+def _meeting_point(options: LaunchOptions) -> RendezvousHandler:
+    from datetime import timedelta
+
+    from torch.distributed import TCPStore
+    from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
+
+    local = options.nnodes == 1
+    address = "127.0.0.1" if local or options.master_addr is None else options.master_addr
+    port = options.master_port or (0 if local else DEFAULT_PORT)
+    seconds = 900
+    meeting = StaticTCPRendezvous(address, port, options.node_rank, options.nnodes, "paddock", seconds)
+    if port == 0:
+        # The kernel picks the port as the store binds it: no moment in which somebody else could take it.
+        store = TCPStore(address, 0, 1, True, timedelta(seconds=seconds), multi_tenant=True)
+        meeting._store = store
+        meeting.master_port = store.port
+    return meeting
+
+
+@contextmanager
+def _quiet_agent() -> Iterator[None]:
+    """Keep the agent's own log lines away: what went wrong is told once, by us."""
+    logger = logging.getLogger("torch.distributed.elastic")
+    null, propagate = logging.NullHandler(), logger.propagate
+    logger.addHandler(null)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(null)
+        logger.propagate = propagate

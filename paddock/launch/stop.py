@@ -1,0 +1,78 @@
+"""Stopping on request: Ctrl-C and SIGTERM are noted, and the job looks at the note between steps.
+
+    with StopRequest() as stop:
+        while not stop.requested: ...
+
+It must not know what a step is. Ranks may see the request at different steps: a job of several ranks has to
+agree (for example by a max over the ranks) before it leaves its loop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
+HOLD_SECONDS = 20
+
+_held: str | None = None
+
+
+class StopRequest:
+    """While open, the first SIGINT or SIGTERM sets `requested`; a SIGINT after that exits at once.
+
+    Further SIGTERMs change nothing: schedulers like to repeat them, and a checkpoint may be half written.
+    """
+
+    def __init__(self) -> None:
+        self.requested: str | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():  # nobody else may install handlers
+            self._previous = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
+            self.requested = self.requested or _take_held()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested is None:
+            self.requested = signal.Signals(number).name
+        elif number == signal.SIGINT:
+            os._exit(EXIT_AT_ONCE)
+
+
+def hold_signals() -> None:
+    """Keep early stop signals for the StopRequest that a starting worker is about to open.
+
+    Without this, a Ctrl-C during the seconds of importing would kill some ranks and spare others. A job that
+    opens no StopRequest ends by SIGALRM a little later: the kernel does that even when Python is blocked.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, _hold)
+
+
+def _hold(number: int, frame: FrameType | None) -> None:
+    global _held
+    if _held is not None and number == signal.SIGINT:
+        os._exit(EXIT_AT_ONCE)
+    _held = signal.Signals(number).name
+    signal.alarm(HOLD_SECONDS)
+
+
+def _take_held() -> str | None:
+    global _held
+    if _held is not None:
+        signal.alarm(0)
+    held, _held = _held, None
+    return held

@@ -1,0 +1,192 @@
+"""Torch's elastic agent, with our manners: prompt after a failure, patient when asked to stop.
+
+The agent as it is waits 30 s for workers that ignore SIGTERM, turns a first Ctrl-C into a kill, and leaves
+grandchildren. `_start_workers`, `_monitor_workers` and `_shutdown` are its documented points of extension.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, SubprocessContext
+
+from paddock.launch import failure
+from paddock.launch.failure import Failure
+from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS
+
+# Together well under the 15 s in which all ranks must be gone.
+SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
+SECONDS_TO_TERMINATE = 5  # between SIGTERM and SIGKILL
+SECONDS_FOR_GRANDCHILDREN = 2  # resource trackers unlink shared memory once their rank has gone
+
+
+class RankStreams(LogsSpecs):
+    """Rank 0 speaks; the others' stdout goes nowhere and their stderr is kept in case they fail."""
+
+    def __init__(self, reports: Path) -> None:
+        super().__init__()
+        self.reports = reports
+
+    @property
+    def root_log_dir(self) -> str:
+        return str(self.reports)
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        ranks = {local: int(env["RANK"]) for local, env in envs.items()}
+        return LogsDest(
+            stdouts={local: os.devnull if rank else "" for local, rank in ranks.items()},
+            stderrs={
+                local: str(self.reports / f"rank{rank}.stderr") if rank else "" for local, rank in ranks.items()
+            },
+            error_files=dict.fromkeys(ranks, ""),  # ours are richer, see failure.py
+        )
+
+
+class Supervisor(LocalElasticAgent):
+    """Starts the workers of this machine and sees them to their end."""
+
+    def __init__(self, spec: WorkerSpec, reports: Path, num_nodes: int) -> None:
+        super().__init__(spec=spec, logs_specs=RankStreams(reports))
+        self.reports = reports
+        self.num_nodes = num_nodes
+        self.stop_signal: signal.Signals | None = None
+        self._at_once = False
+        self._told: set[int] = set()  # ranks that know of the stop request
+        self._exit_times: dict[int, float] = {}
+        self._stopped_by_us: set[int] = set()
+        self._groups: set[int] = set()  # process groups that may still hold somebody
+
+    @contextmanager
+    def handling_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def failures(self) -> list[Failure]:
+        """Ranks that failed, the most likely cause first; not those that were ended because of it."""
+        found = [
+            failure.read(rank, process.returncode, self._exit_times.get(rank, time.time()), self.reports)
+            for rank, process in self._processes().items()
+            if process.returncode
+        ]
+        found = [one for one in found if one.report is not None or one.rank not in self._stopped_by_us]
+        return sorted(found, key=lambda one: (one.remoteness, one.time))
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.stop_signal is None:
+            self.stop_signal = signal.Signals(number)  # the monitor, 0.1 s away, does the rest
+        elif number == signal.SIGINT and not self._at_once:
+            self._at_once = True
+            raise SystemExit(EXIT_AT_ONCE)  # unwinds through _shutdown, which now kills
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        with self._mortal():
+            super()._rendezvous(worker_group)
+
+    def _exit_barrier(self) -> None:
+        with self._mortal():
+            super()._exit_barrier()
+
+    @contextmanager
+    def _mortal(self) -> Iterator[None]:
+        """While waiting for other machines inside C++, where no Python handler runs: Ctrl-C just ends us."""
+        if self.num_nodes == 1 or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pids: dict[int, Any] = super()._start_workers(worker_group)
+        self._groups = set(pids.values())  # each worker leads a session of its own
+        return pids
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if self.stop_signal is not None:
+            self._pass_on_stop()
+        if self._failed_ranks():
+            self._end_the_others()
+        return super()._monitor_workers(worker_group)
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SECONDS_TO_TERMINATE) -> None:
+        super()._shutdown(signal.SIGKILL if self._at_once else death_sig, SECONDS_TO_TERMINATE)
+        self._sweep()
+
+    def _processes(self) -> dict[int, Any]:
+        """Popen objects by global rank."""
+        if not isinstance(self._pcontext, SubprocessContext):
+            return {}
+        workers = self._worker_group.workers
+        handlers = self._pcontext.subprocess_handlers
+        return {workers[local].global_rank: handler.proc for local, handler in handlers.items()}
+
+    def _running(self) -> set[int]:
+        running = set()
+        for rank, process in self._processes().items():
+            if process.poll() is None:
+                running.add(rank)
+            else:
+                self._exit_times.setdefault(rank, time.time())
+        return running
+
+    def _failed_ranks(self) -> set[int]:
+        running = self._running()
+        return {rank for rank, process in self._processes().items() if rank not in running and process.returncode}
+
+    def _pass_on_stop(self) -> None:
+        if not self._told:
+            print("stopping after this step; press Ctrl-C again to stop at once", file=sys.stderr, flush=True)
+            self._told.add(-1)
+        for rank in self._running() - self._told:
+            if (self.reports / f"rank{rank}.ready").exists():  # before that, a signal would kill it
+                self._told.add(rank)
+                self._processes()[rank].send_signal(signal.SIGTERM)
+
+    def _end_the_others(self) -> None:
+        deadline = time.monotonic() + SECONDS_FOR_THE_CAUSE
+        while self._running() and time.monotonic() < deadline:
+            if any(one.remoteness == 0 for one in self.failures()):
+                break
+            time.sleep(0.05)
+        self._stopped_by_us = self._running()
+        assert self._pcontext is not None
+        self._pcontext.close(signal.SIGTERM, SECONDS_TO_TERMINATE)
+
+    def _sweep(self) -> None:
+        """End what the workers started themselves (data loaders, trackers): it shares their process groups."""
+        deadline = time.monotonic() + (0 if self._at_once else SECONDS_FOR_GRANDCHILDREN)
+        number = signal.SIGTERM
+        while self._groups:
+            if time.monotonic() >= deadline:
+                number = signal.SIGKILL
+            for group in list(self._groups):
+                try:
+                    os.killpg(group, number)
+                except (ProcessLookupError, PermissionError):
+                    self._groups.discard(group)
+            if number == signal.SIGKILL:
+                self._groups.clear()
+            elif self._groups:
+                with suppress(InterruptedError):
+                    time.sleep(0.02)

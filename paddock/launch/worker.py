@@ -1,0 +1,64 @@
+"""The entry of a worker process: `python -m paddock.launch.worker SPEC`.
+
+It reads the spec, makes sure that it dies with its parent and that its failure is recorded, and calls the
+target. Process groups, devices and seeds belong to the target.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from paddock.launch.failure import record
+from paddock.launch.stop import hold_signals
+from paddock.launch.target import resolve
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def main() -> None:
+    hold_signals()
+    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    die_with_parent(spec["parent"])
+    rank = int(os.environ["RANK"])
+    reports = Path(spec["reports"])
+    # Not closed: a crash in C++ writes the Python stack here until the very end of the process.
+    faulthandler.enable(open(reports / f"rank{rank}.fault", "w"))  # noqa: SIM115
+    (reports / f"rank{rank}.ready").touch()
+    try:
+        resolve(spec["target"])(spec["payload"])
+    except BaseException as error:
+        if isinstance(error, SystemExit) and not error.code:
+            raise
+        code = record(error, rank, errors=Path(spec["errors"]), reports=reports)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # No interpreter shutdown: destructors of process groups and data loaders may wait for peers for ever.
+        os._exit(code)
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the launcher is killed, so that no rank lives on as an orphan."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+    else:
+        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

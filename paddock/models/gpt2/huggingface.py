@@ -1,0 +1,208 @@
+"""GPT-2 as Hugging Face has it: config fields, names and shapes, both ways. Files are none of its business.
+
+Two things differ beyond names. Their linear layers are stored [in, out], ours [out, in]. Their fused projection
+holds all queries, then all keys, then all values; ours goes head by head.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from paddock.errors import ConfigError, DataError
+from paddock.models.gpt2.config import GPT2Config
+from paddock.models.translation import TensorRule
+
+TIED_NAMES = {"lm_head.weight": "transformer.wte.weight"}
+
+_PREFIX = "transformer."
+# Causal masks that old versions saved among the weights.
+_MASK = re.compile(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)")
+
+_ACTIVATIONS = {
+    # The tanh approximation under all its names: they differ in the order of rounding only.
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    "relu": "relu",
+}
+_THEIR_ACTIVATION = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
+
+# Settings that change what the model computes and that ours cannot follow: the only value we accept, and why.
+# reorder_and_upcast_attn is not among them: it changes the rounding, not the mathematics.
+_FIXED: dict[str, tuple[object, str]] = {
+    "scale_attn_weights": (True, "our attention always divides by the root of the head size"),
+    "scale_attn_by_inverse_layer_idx": (False, "our attention is not scaled by layer"),
+    "add_cross_attention": (False, "our GPT-2 is a decoder by itself, without cross-attention"),
+    "is_encoder_decoder": (False, "our GPT-2 is a decoder by itself"),
+    "tie_word_embeddings": (True, "our output head is the token embedding; these are not tied"),
+}
+
+
+def to_huggingface_config(
+    config: GPT2Config,
+    *,
+    dtype: str = "float32",
+    bos_token_id: int | None = None,
+    eos_token_id: int | None = None,
+) -> dict[str, Any]:
+    """The contents of a `config.json` that `GPT2LMHeadModel.from_pretrained` reads."""
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": config.vocab,
+        "n_positions": config.context,
+        "n_ctx": config.context,
+        "n_embd": config.hidden,
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "n_inner": config.feed_forward,
+        "activation_function": _THEIR_ACTIVATION[config.activation],
+        "resid_pdrop": config.dropout,
+        "embd_pdrop": config.dropout,
+        "attn_pdrop": config.attention_dropout_rate,
+        "layer_norm_epsilon": config.norm_eps,
+        "initializer_range": config.init_std,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        # Written even when unknown: left out, they would become 50256, which a small vocabulary does not have.
+        "bos_token_id": bos_token_id,
+        "eos_token_id": eos_token_id,
+        "torch_dtype": dtype,
+    }
+
+
+def from_huggingface_config(values: Mapping[str, Any]) -> GPT2Config:
+    """Our config for a `config.json`, or a DataError with the reason why we have no such model."""
+    _check_representable(values)
+    dropout = values.get("resid_pdrop", 0.1)
+    attention_dropout = values.get("attn_pdrop", 0.1)
+    try:
+        return GPT2Config(
+            layers=_first(values, "n_layer", "num_hidden_layers", default=12),
+            hidden=_first(values, "n_embd", "hidden_size", default=768),
+            heads=_first(values, "n_head", "num_attention_heads", default=12),
+            feed_forward=values.get("n_inner"),
+            vocab=values.get("vocab_size", 50257),
+            context=_first(values, "n_positions", "max_position_embeddings", default=1024),
+            dropout=dropout,
+            attention_dropout=None if attention_dropout == dropout else attention_dropout,
+            activation=_ACTIVATIONS[values.get("activation_function", "gelu_new")],  # type: ignore[arg-type]
+            norm_eps=values.get("layer_norm_epsilon", 1e-5),
+            init_std=values.get("initializer_range", 0.02),
+        )
+    except ConfigError as error:
+        raise DataError(f"config.json: {error.what}", why=error.why, fix=error.fix) from None
+
+
+def _check_representable(values: Mapping[str, Any]) -> None:
+    if values.get("model_type") != "gpt2":
+        raise DataError(
+            f"config.json: model_type = {values.get('model_type')}",
+            why="this is not a GPT-2",
+            fix="give a folder whose config.json says gpt2",
+        )
+    for field, (accepted, reason) in _FIXED.items():
+        if values.get(field, accepted) != accepted:
+            raise _refuse(field, values[field], reason)
+    for field in ("pruned_heads", "quantization_config"):
+        if values.get(field):
+            raise _refuse(field, values[field], "only whole weights in floating point can be read")
+    activation = values.get("activation_function", "gelu_new")
+    if activation not in _ACTIVATIONS:
+        known = ", ".join(sorted(_ACTIVATIONS))
+        raise _refuse("activation_function", activation, f"we have no such non-linearity, only {known}")
+    residual, embedding = values.get("resid_pdrop", 0.1), values.get("embd_pdrop", 0.1)
+    if residual != embedding:
+        raise DataError(
+            f"config.json: embd_pdrop = {embedding}, resid_pdrop = {residual}",
+            why="we have one dropout for both, and would train otherwise than the file says",
+            fix="write the rate you want under both in config.json (they matter in training only)",
+        )
+
+
+def _refuse(field: str, value: object, why: str) -> DataError:
+    fix = "this model cannot be represented here; use one without this setting"
+    return DataError(f"config.json: {field} = {value}", why=why, fix=fix)
+
+
+def _first(values: Mapping[str, Any], *names: str, default: int) -> Any:
+    """transformers reads a size under its GPT-2 name or under the common one."""
+    return next((values[name] for name in names if name in values), default)
+
+
+def canonical_name(name: str) -> str | None:
+    """Files of the bare model lack the prefix; masks are not weights."""
+    if not name.startswith(_PREFIX) and name not in TIED_NAMES:
+        name = _PREFIX + name
+    return None if _MASK.fullmatch(name) else name
+
+
+def tensors(config: GPT2Config) -> list[TensorRule]:
+    """Every tensor of the model, in the order of its forward pass."""
+    hidden, wide = config.hidden, config.feed_forward_width
+    rules = [
+        _same("token_embedding.weight", "transformer.wte.weight", config.vocab, hidden),
+        _same("position_embedding.weight", "transformer.wpe.weight", config.context, hidden),
+    ]
+    for index in range(config.layers):
+        ours, theirs = f"layers.{index}", f"transformer.h.{index}"
+        rules += [
+            *_norm(f"{ours}.attention_norm", f"{theirs}.ln_1", hidden),
+            *_fused(f"{ours}.attention.qkv", f"{theirs}.attn.c_attn", config.heads, hidden),
+            *_linear(f"{ours}.attention.output", f"{theirs}.attn.c_proj", hidden, hidden),
+            *_norm(f"{ours}.feed_forward_norm", f"{theirs}.ln_2", hidden),
+            *_linear(f"{ours}.feed_forward.input", f"{theirs}.mlp.c_fc", hidden, wide),
+            *_linear(f"{ours}.feed_forward.output", f"{theirs}.mlp.c_proj", wide, hidden),
+        ]
+    return rules + _norm("final_norm", "transformer.ln_f", hidden)
+
+
+def _same(ours: str, theirs: str, *shape: int) -> TensorRule:
+    return TensorRule(ours, theirs, shape, shape, _unchanged, _unchanged)
+
+
+def _norm(ours: str, theirs: str, width: int) -> list[TensorRule]:
+    return [_same(f"{ours}.{part}", f"{theirs}.{part}", width) for part in ("weight", "bias")]
+
+
+def _linear(ours: str, theirs: str, inputs: int, outputs: int) -> list[TensorRule]:
+    shapes = (outputs, inputs), (inputs, outputs)
+    return [
+        TensorRule(f"{ours}.weight", f"{theirs}.weight", *shapes, Tensor.t, Tensor.t),
+        _same(f"{ours}.bias", f"{theirs}.bias", outputs),
+    ]
+
+
+def _fused(ours: str, theirs: str, heads: int, hidden: int) -> list[TensorRule]:
+    shapes = (3 * hidden, hidden), (hidden, 3 * hidden)
+    by_head, by_role = partial(_by_head, heads=heads), partial(_by_role, heads=heads)
+    return [
+        TensorRule(
+            f"{ours}.weight",
+            f"{theirs}.weight",
+            *shapes,
+            to_ours=lambda tensor: by_head(tensor.t()),
+            to_theirs=lambda tensor: by_role(tensor).t(),
+        ),
+        TensorRule(f"{ours}.bias", f"{theirs}.bias", (3 * hidden,), (3 * hidden,), by_head, by_role),
+    ]
+
+
+def _by_head(rows: Tensor, heads: int) -> Tensor:
+    """Rows that lie query, key, value, each of all heads, as query, key, value of each head."""
+    return rows.unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
+
+
+def _by_role(rows: Tensor, heads: int) -> Tensor:
+    return rows.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor

@@ -1,0 +1,45 @@
+"""Initial weights that depend on the seed and the parameter's name only, whatever the device or layout."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Initial:
+    """How a parameter begins: normal with a standard deviation, or a constant where `std` is zero."""
+
+    std: float = 0.0
+    constant: float = 0.0
+
+
+@runtime_checkable
+class Initializable(Protocol):
+    """A model that says how each of its parameters begins."""
+
+    def initial(self, name: str) -> Initial: ...
+
+
+def initialize(model: nn.Module, seed: int) -> None:
+    """Fill every parameter. Drawn on the CPU, so that every device begins with the same numbers."""
+    assert isinstance(model, Initializable)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            rule = model.initial(name)
+            if rule.std == 0.0:
+                parameter.fill_(rule.constant)
+                continue
+            generator = torch.Generator().manual_seed(seed_for(seed, name))
+            values = torch.empty(parameter.shape, dtype=torch.float32)
+            parameter.copy_(values.normal_(0.0, rule.std, generator=generator))
+
+
+def seed_for(seed: int, *labels: object) -> int:
+    """A seed of 63 bits for one purpose: well mixed, and the same on every machine."""
+    text = "/".join(map(str, (seed, *labels)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

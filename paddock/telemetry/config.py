@@ -1,0 +1,21 @@
+"""The `log:` part of a recipe."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from paddock.schema import ConfigModel
+
+
+class LogConfig(ConfigModel):
+    """What is reported while a run is under way, and how often."""
+
+    every: int = Field(default=10, gt=0)
+    """steps between two records of the training metrics"""
+
+    tensorboard: bool = False
+    """also write event files for TensorBoard into the run directory (needs the `tensorboard` extra)"""
+
+    measure_peak: bool = False
+    """measure a GEMM at the start, so that utilisation is known on a device whose peak is not published, \
+such as a CPU"""

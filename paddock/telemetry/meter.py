@@ -1,0 +1,95 @@
+"""How fast a run is: samples, tokens and FLOPs per second, step time, data time, utilisation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass
+class _Totals:
+    steps: int = 0
+    seconds: float = 0.0
+    data_seconds: float = 0.0
+    samples: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+
+    def add(self, other: _Totals) -> None:
+        self.steps += other.steps
+        self.seconds += other.seconds
+        self.data_seconds += other.data_seconds
+        self.samples += other.samples
+        self.tokens += other.tokens
+        self.flops += other.flops
+
+
+class ThroughputMeter:
+    """Times steps from their start to their end; what happens between steps (an evaluation, a checkpoint)
+    does not count, and neither do the first `warmup` steps, which compile, allocate and fill caches.
+
+    Pass samples, tokens and FLOPs of the whole job, and as `peak_flops` the sum over its devices. On a device
+    that computes asynchronously, synchronise before `end_step`, or the time is that of the queue.
+    """
+
+    def __init__(
+        self,
+        warmup: int = 2,
+        *,
+        peak_flops: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.peak_flops = peak_flops
+        self._warmup_left = warmup
+        self._clock = clock
+        self._started: float | None = None
+        self._data_seconds = 0.0
+        self._window = _Totals()
+        self._overall = _Totals()
+
+    def start_step(self) -> None:
+        """The step begins, usually by waiting for data."""
+        self._started = self._clock()
+        self._data_seconds = 0.0
+
+    def data_ready(self) -> None:
+        """The data is here: what has passed since `start_step` was waiting."""
+        assert self._started is not None, "data_ready() without start_step()"
+        self._data_seconds = self._clock() - self._started
+
+    def end_step(self, *, samples: int, tokens: int = 0, flops: float = 0.0) -> None:
+        """The step is done; it processed this much."""
+        assert self._started is not None, "end_step() without start_step()"
+        seconds = self._clock() - self._started
+        self._started = None
+        if self._warmup_left > 0:
+            self._warmup_left -= 1
+            return
+        step = _Totals(1, seconds, self._data_seconds, samples, tokens, flops)
+        self._window.add(step)
+        self._overall.add(step)
+
+    def window(self) -> dict[str, float]:
+        """Averages since the last call; empty if no step has counted since then."""
+        window, self._window = self._window, _Totals()
+        return self._averages(window)
+
+    def summary(self) -> dict[str, float]:
+        """Averages over the whole run; empty if it was no longer than its warm-up."""
+        return self._averages(self._overall)
+
+    def _averages(self, totals: _Totals) -> dict[str, float]:
+        if totals.steps == 0 or totals.seconds <= 0:
+            return {}
+        averages = {"ips": totals.samples / totals.seconds}
+        if totals.tokens:
+            averages["tokens_per_second"] = totals.tokens / totals.seconds
+        averages["step_time"] = totals.seconds / totals.steps
+        averages["data_time"] = totals.data_seconds / totals.steps
+        averages["compute_time"] = averages["step_time"] - averages["data_time"]
+        if totals.flops:
+            averages["achieved_flops"] = totals.flops / totals.seconds
+            if self.peak_flops:
+                averages["utilisation"] = averages["achieved_flops"] / self.peak_flops
+        return averages

@@ -1,0 +1,121 @@
+"""Small jobs for `paddock.launch.run`: they talk, fail, hang and stop on order.
+
+For our tests and for contributors who bring up a launcher, a container or a vendor's collective library.
+Every job takes a JSON payload. torch is imported only where it is used: a worker without it starts at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from paddock import errors
+from paddock.launch.stop import StopRequest
+
+PATIENCE = 120  # seconds after which a waiting job gives up, so that a broken test leaves nobody behind
+
+
+def all_reduce_job(payload: dict[str, Any]) -> None:
+    """Sum rank + 1 over all ranks with gloo; print it, and write what the rank saw to `directory`/rankN.json."""
+    import torch
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    total = torch.tensor([rank + 1.0])
+    torch.distributed.all_reduce(total)
+    print(f"rank {rank} sum {int(total)}")
+    print(f"rank {rank} complains", file=sys.stderr)
+    seen = {
+        "sum": int(total),
+        "world_size": torch.distributed.get_world_size(),
+        "threads": torch.get_num_threads(),
+        "interface": os.environ.get("GLOO_SOCKET_IFNAME"),
+        "session": os.getsid(0) == os.getpid(),
+    }
+    _leave(payload, f"rank{rank}.json", json.dumps(seen))
+    torch.distributed.destroy_process_group()
+
+
+def report_job(payload: dict[str, Any]) -> None:
+    """Write the payload and the process id to `directory`/report.json: shows where a job ran."""
+    _leave(payload, "report.json", json.dumps({"payload": payload, "pid": os.getpid()}))
+
+
+def failing_job(payload: dict[str, Any]) -> None:
+    """Rank `rank` fails as `how` says, while the others wait as `others` says.
+
+    how: "exception", "exit", a signal's name, or the name of an error class in `paddock.errors`.
+    others: "collective" (a gloo all-reduce that can never finish), "stubborn" (deaf to SIGTERM) or "wait".
+    """
+    rank = int(os.environ["RANK"])
+    group = payload.get("others") == "collective"
+    if group:
+        import torch
+        import torch.distributed
+
+        torch.distributed.init_process_group("gloo")
+        torch.distributed.all_reduce(torch.zeros(1))  # everybody is connected: the middle of a job
+    elif payload.get("others") == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _leave(payload, f"rank{rank}.pid", str(os.getpid()))
+    if rank == payload["rank"]:
+        while len(list(Path(payload["directory"]).glob("rank*.pid"))) < int(os.environ["WORLD_SIZE"]):
+            time.sleep(0.02)
+        print(f"last words of rank {rank}", file=sys.stderr, flush=True)
+        _fail(payload["how"])
+    if group:
+        torch.distributed.all_reduce(torch.zeros(1))
+    else:
+        _wait()
+
+
+def stepping_job(payload: dict[str, Any]) -> None:
+    """Take steps of 0.05 s until a stop is requested, then write the signal's name to `directory`/rankN.stopped.
+
+    `delay`: seconds before the StopRequest is opened. `deaf`: never heed it. `plain`: open none.
+    """
+    rank = os.environ.get("RANK", "0")
+    with ExitStack() as stack:
+        if payload.get("delay"):
+            _leave(payload, f"rank{rank}.pid", str(os.getpid()))
+            time.sleep(payload["delay"])
+        stop = StopRequest()
+        if not payload.get("plain"):
+            stack.enter_context(stop)
+        _leave(payload, f"rank{rank}.pid", str(os.getpid()))
+        deadline = time.monotonic() + PATIENCE
+        while (payload.get("deaf") or not stop.requested) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        _leave(payload, f"rank{rank}.stopped", str(stop.requested))
+
+
+def _fail(how: str) -> None:
+    if how == "exception":
+        raise RuntimeError("the bearing broke")
+    if how == "exit":
+        os._exit(9)
+    if how.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, how))
+        _wait()
+    raise getattr(errors, how)("the gate is shut", why="nobody opened it", fix="open it")
+
+
+def _wait() -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _leave(payload: dict[str, Any], name: str, text: str) -> None:
+    """Write a file that a reader never sees half of."""
+    path = Path(payload["directory"]) / name
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,117 @@
+"""The pieces of a recipe that the training loop reads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import tyro
+from pydantic import Field, PositiveFloat, model_validator
+
+from paddock.errors import ConfigError, bad_value
+from paddock.schema import ConfigModel
+
+
+class BatchConfig(ConfigModel):
+    """global = micro × data × accumulation; what is None follows from the rest."""
+
+    micro: int | None = Field(4, gt=0)
+    """Samples that go through a process at once."""
+    global_: Annotated[int | None, tyro.conf.arg(name="global")] = Field(None, alias="global", gt=0)
+    """Samples in an optimizer step, over all processes; the layout never changes it."""
+    accumulation: int | None = Field(None, gt=0)
+    """Micro-batches in a step, on each process."""
+
+
+class OptimizerConfig(ConfigModel):
+    """The optimizer. Weight decay is not applied to norms and biases."""
+
+    name: Literal["adamw", "adam", "sgd"] = "adamw"
+    """adamw: decoupled weight decay; adam: decay added to the gradient; sgd: with momentum."""
+    lr: PositiveFloat = 1.5e-4
+    """The peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Adam's averages of the gradient and of its square."""
+    eps: PositiveFloat = 1e-8
+    """Added to Adam's denominator."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """sgd's momentum."""
+    weight_decay: float = Field(0.01, ge=0)
+    """Pull of the weights towards zero."""
+    clip: float | None = Field(1.0, gt=0)
+    """The largest gradient norm; larger gradients are scaled down to it. None does not clip."""
+
+    @model_validator(mode="after")
+    def _betas(self) -> OptimizerConfig:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise bad_value("optimizer.betas", self.betas, "each must be at least 0 and below 1")
+        return self
+
+
+class ScheduleConfig(ConfigModel):
+    """The learning rate over time: a linear warm-up, then a decay from optimizer.lr to min_lr."""
+
+    name: Literal["constant", "linear", "cosine", "polynomial", "step"] = "cosine"
+    """The form of the decay."""
+    warmup: int | float = Field(0, ge=0)
+    """Warm-up as a number of steps (100), or as a fraction of the decay (0.01)."""
+    decay_steps: int | None = Field(None, gt=0)
+    """The step at which the decay ends; None is the end of the run."""
+    min_lr: float = Field(0.0, ge=0)
+    """The learning rate after the decay."""
+    power: PositiveFloat = 2.0
+    """polynomial: the exponent."""
+    step_size: int | None = Field(None, gt=0)
+    """step: steps between two drops."""
+    factor: float = Field(0.1, gt=0, lt=1)
+    """step: what each drop multiplies the rate by."""
+
+    @model_validator(mode="after")
+    def _check(self) -> ScheduleConfig:
+        if self.warmup >= 1 and self.warmup != int(self.warmup):
+            raise bad_value(
+                "schedule.warmup", self.warmup, "a fraction is below 1, a number of steps is whole", "e.g. 0.01 or 100"
+            )
+        if self.name == "step" and self.step_size is None:
+            raise ConfigError("schedule.name = step needs schedule.step_size", fix="set --schedule.step-size STEPS")
+        if self.name != "step" and self.step_size is not None:
+            raise bad_value("schedule.step_size", self.step_size, f"schedule.name = {self.name} would ignore it")
+        return self
+
+
+class PrecisionConfig(ConfigModel):
+    """The number format of the computation; weights and optimizer state stay in float32."""
+
+    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What matrix products and activations are computed in."""
+    loss_scale: Literal["dynamic"] | PositiveFloat = "dynamic"
+    """float16: the factor that keeps small gradients from vanishing."""
+    initial_scale: PositiveFloat = 65536.0
+    """float16, dynamic: where the scale begins."""
+    scale_window: int = Field(2000, gt=0)
+    """float16, dynamic: good steps before the scale doubles."""
+
+
+class TrainConfig(ConfigModel):
+    """How long, where, and from which seed. The first of steps, samples and epochs that is reached ends the run."""
+
+    steps: int | None = Field(None, gt=0)
+    """Optimizer steps."""
+    samples: int | None = Field(None, gt=0)
+    """Samples, over all processes."""
+    epochs: int | None = Field(None, gt=0)
+    """Passes over the training data."""
+    seed: int = 1234
+    """The seed of the weights, the data order and dropout."""
+    device: str = "auto"
+    """auto takes the accelerator that is there, else the CPU; or a name that `paddock doctor` lists."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile each block once; auto: on for models of at least 50M parameters where a compiler is found."""
+
+
+class EvaluateConfig(ConfigModel):
+    """Evaluation on the validation part, during training."""
+
+    every: int | None = Field(1000, gt=0)
+    """Steps between evaluations; one is also made at the end. None makes none."""
+    batches: int | None = Field(10, gt=0)
+    """Global batches to evaluate; None is the whole validation part."""

@@ -1,0 +1,110 @@
+"""`paddock doctor`: the report is true, is JSON, and reads well at 80 columns."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paddock.jobs import doctor
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    return doctor.diagnose()
+
+
+def shown(report: dict[str, Any], width: int = 80) -> str:
+    console = Console(width=width, record=True, file=open(os.devnull, "w"), color_system=None)  # noqa: SIM115
+    console.print(doctor.render(report))
+    return console.export_text()
+
+
+def test_report_is_json(report: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_report_is_true_of_this_machine(report: dict[str, Any]) -> None:
+    import platform
+
+    import torch
+
+    devices = {device["name"]: device for device in report["devices"]}
+    assert devices["cpu"]["available"] and devices["cpu"]["count"] == 1
+    assert set(devices) >= {"cpu", "cuda", "npu", "mlu", "sdaa", "xpu"}
+    assert all(device["reason"] for device in devices.values() if not device["available"])
+    assert report["auto"]["device"] in devices
+    assert ("gloo" in report["collectives"]) == torch.distributed.is_gloo_available()
+    assert ("nccl" in report["collectives"]) == torch.distributed.is_nccl_available()
+    assert "fake" not in report["collectives"]
+    assert report["host"]["python"] == platform.python_version()
+    assert 1 <= report["host"]["cores"] <= (os.cpu_count() or 1)
+    assert report["libraries"]["core"]["torch"] == metadata.version("torch")
+
+
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="Linux")
+def test_memory_is_in_bytes(report: dict[str, Any]) -> None:
+    memory = report["host"]["memory"]
+    assert 2**28 < memory["available"] <= memory["total"] < 2**50
+
+
+def test_core_libraries_are_those_of_the_project() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert [line.partition(">")[0] for line in project["dependencies"]] == list(doctor.CORE)
+
+
+def test_libraries_are_not_imported_to_be_found() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from paddock.jobs import doctor; doctor.diagnose(); print('transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_compiler_is_the_one_torch_would_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = tmp_path / "cxx"
+    fake.write_text("#!/bin/sh\necho fake++ 1.0 $1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    assert doctor._compiler() == {"command": str(fake), "version": "fake++ 1.0 --version"}
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert doctor._compiler() is None
+
+
+def test_table_fits_80_columns_and_says_everything(report: dict[str, Any]) -> None:
+    text = shown(report)
+    assert max(map(len, text.splitlines())) <= 80
+    for device in report["devices"]:
+        assert f" {device['name']} " in text
+    assert "taken by --device auto" in " ".join(text.split())
+    for name in (*doctor.CORE, *doctor.OPTIONAL):
+        assert name in text
+
+
+def test_table_shows_what_is_broken_or_missing(report: dict[str, Any]) -> None:
+    changed = copy.deepcopy(report)
+    changed["devices"][-1] |= {"available": False, "broken": True, "reason": "OSError: [acl] gone"}
+    changed["compiler"] = None
+    changed["collectives"] = []
+    changed["libraries"]["core"]["tyro"] = None
+    text = " ".join(shown(changed).split())
+    assert "broken: OSError: [acl] gone" in text
+    assert "missing: torch.compile on the CPU needs g++" in text
+    assert "collectives missing:" in text
+    assert "tyro missing: pip install paddock" in text
+
+
+def test_table_counts_several_devices_once(report: dict[str, Any]) -> None:
+    changed = copy.deepcopy(report)
+    changed["devices"][1] |= {"available": True, "count": 8, "names": ["Model X"] * 8, "backend": "xyz"}
+    assert "yes: 8 × Model X, xyz" in shown(changed)

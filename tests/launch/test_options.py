@@ -1,0 +1,43 @@
+"""Bad launch options are refused with exit code 2, before anything starts."""
+
+import subprocess
+import sys
+
+import pytest
+
+from paddock.errors import ConfigError
+from paddock.launch.options import LaunchOptions
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        (LaunchOptions(nproc_per_node=0), "--nproc-per-node = 0"),
+        (LaunchOptions(nproc_per_node=-2), "--nproc-per-node = -2"),
+        (LaunchOptions(nnodes=0), "--nnodes = 0"),
+        (LaunchOptions(nnodes=2, node_rank=2, master_addr="a"), "--node-rank = 2"),
+        (LaunchOptions(node_rank=-1), "--node-rank = -1"),
+        (LaunchOptions(nnodes=2), "--master-addr = None"),
+        (LaunchOptions(nproc_per_node=2, master_addr="10.0.0.1"), "--master-addr = 10.0.0.1"),
+        (LaunchOptions(nproc_per_node=2, master_port=65536), "--master-port = 65536"),
+    ],
+)
+def test_refused(options, field):
+    with pytest.raises(ConfigError) as caught:
+        options.check()
+    assert caught.value.what == field
+    assert caught.value.exit_code == 2
+    assert caught.value.why and caught.value.fix
+
+
+def test_accepted():
+    LaunchOptions().check()
+    LaunchOptions(nproc_per_node=2, master_addr="localhost", master_port=29501).check()
+    several = LaunchOptions(nproc_per_node=4, nnodes=3, node_rank=2, master_addr="10.0.0.1")
+    several.check()
+    assert several.world_size == 12
+
+
+def test_options_do_not_import_torch():
+    code = "import sys, paddock.launch.options, paddock.launch.run; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

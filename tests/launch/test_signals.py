@@ -1,0 +1,79 @@
+"""Signals sent to the launcher of a job with two processes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+COMMAND = str(Path(__file__).with_name("command.py"))
+
+
+def is_gone(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextmanager
+def stepping(directory, **payload):
+    """A launcher of two stepping jobs, once both have left their process ids."""
+    command = [sys.executable, COMMAND, "paddock.testing.jobs:stepping_job"]
+    command += [json.dumps({"directory": str(directory), **payload}), str(directory), "nproc_per_node=2"]
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        files = [directory / f"rank{rank}.pid" for rank in (0, 1)]
+        wait_for(lambda: all(file.exists() for file in files) or launcher.poll() is not None)
+        yield launcher, [int(file.read_text()) for file in files]
+    finally:
+        launcher.kill()
+        launcher.communicate()
+
+
+@pytest.mark.parametrize(
+    ("number", "delay"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)], ids=["SIGTERM", "SIGINT while starting"]
+)
+def test_clean_stop(number, delay, tmp_path):
+    with stepping(tmp_path, delay=delay) as (launcher, pids):
+        launcher.send_signal(number)
+        output, errors = launcher.communicate(timeout=60)
+        assert launcher.returncode == 0, errors
+        assert output == ""
+        assert errors == "stopping after this step; press Ctrl-C again to stop at once\n"
+        assert [(tmp_path / f"rank{rank}.stopped").read_text() for rank in (0, 1)] == ["SIGTERM", "SIGTERM"]
+        assert all(is_gone(pid) for pid in pids)
+    assert not (tmp_path / "errors").exists()
+
+
+def test_second_interrupt_kills(tmp_path):
+    with stepping(tmp_path, deaf=True) as (launcher, pids):
+        launcher.send_signal(signal.SIGINT)
+        line = launcher.stderr.readline()
+        assert line.startswith("stopping after this step")
+        time.sleep(1)
+        launcher.send_signal(signal.SIGTERM)  # a repeated SIGTERM is patient
+        time.sleep(0.5)
+        assert launcher.poll() is None
+        assert not any(is_gone(pid) for pid in pids)
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(timeout=10) == 130
+        assert all(is_gone(pid) for pid in pids)
+    assert not list(tmp_path.glob("*.stopped"))
+
+
+def test_a_killed_launcher_takes_its_workers_along(tmp_path):
+    with stepping(tmp_path, deaf=True) as (launcher, pids):
+        assert not any(is_gone(pid) for pid in pids)
+        launcher.kill()
+        wait_for(lambda: all(is_gone(pid) for pid in pids))
+    assert not list(tmp_path.glob("*.stopped"))

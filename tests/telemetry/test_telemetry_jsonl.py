@@ -1,0 +1,196 @@
+import errno
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import DataError, MachineError
+from paddock.telemetry.jsonl import JsonLinesSink, read_metrics
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def write_run(path: Path, steps: range) -> None:
+    sink = JsonLinesSink(path)
+    sink.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")
+    for step in steps:
+        sink.log((0, step), {"train.loss": 10.0 - step})
+    sink.close()
+
+
+def steps_of(path: Path) -> list[int]:
+    return [record["step"][1] for record in read_metrics(path) if record["type"] == "LOG" and record["step"]]
+
+
+def test_records_have_the_dllogger_schema(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "metrics.jsonl"
+    clock = Clock(1000.0)
+    sink = JsonLinesSink(path, clock=clock)
+    sink.metadata("train.ips", unit="samples/s", goal="MAXIMIZE", stage="TRAIN")
+    clock.now = 1002.5
+    sink.log((1, 20), {"train.loss": 3.05, "train.ips": 812})
+    sink.log((), {"summary.best_metric": math.nan})
+    metadata, log, summary = [json.loads(line) for line in path.read_text().splitlines()]  # before close
+    sink.close()
+    assert metadata["type"] == "METADATA"
+    assert metadata["metric"] == "train.ips"
+    assert metadata["metadata"] == {"unit": "samples/s", "GOAL": "MAXIMIZE", "STAGE": "TRAIN"}
+    assert log["type"] == "LOG"
+    assert log["step"] == [1, 20]
+    assert log["data"] == {"train.loss": 3.05, "train.ips": 812}
+    assert (log["timestamp"], log["elapsedtime"]) == (1002.5, 2.5)
+    assert log["datetime"][10] == " "
+    assert summary["step"] == []
+    assert summary["data"] == {"summary.best_metric": "nan"}
+
+
+def test_each_record_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
+    raw, writes = sink._file, []
+
+    class Counting:
+        def write(self, data: bytes) -> int:
+            writes.append(data)
+            return raw.write(data)
+
+    monkeypatch.setattr(sink, "_file", Counting())
+    sink.log((0, 1), {"train.loss": 1.0})
+    raw.close()
+    assert len(writes) == 1
+    assert writes[0].endswith(b"}\n")
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_torn_last_line_is_dropped_by_reader_and_writer(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 4))
+    os.truncate(path, path.stat().st_size - 1 - cut)
+    assert steps_of(path) == [1, 2]
+    sink = JsonLinesSink(path)
+    sink.log((0, 3), {"train.loss": 7.5})
+    sink.close()
+    assert steps_of(path) == [1, 2, 3]
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_a_last_line_that_only_lacks_its_newline_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 4))
+    os.truncate(path, path.stat().st_size - 1)
+    sink = JsonLinesSink(path)
+    sink.log((0, 4), {"train.loss": 6.0})
+    sink.close()
+    assert steps_of(path) == [1, 2, 3, 4]
+
+
+def test_zeros_left_by_a_power_cut_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 3))
+    with open(path, "ab") as stream:
+        stream.write(b"\x00" * 512)
+    assert steps_of(path) == [1, 2]
+
+
+def test_a_bad_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 4))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1][:20] + "\n" + "".join(lines[2:]))
+    before = path.read_bytes()
+    with pytest.raises(DataError, match="line 2"):
+        list(read_metrics(path))
+    with pytest.raises(DataError, match="line 2"):
+        JsonLinesSink(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_resuming_drops_what_came_after_the_step_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 9))
+    kept = path.read_bytes().splitlines()[:6]
+    sink = JsonLinesSink(path, resume_step=5)
+    assert path.read_bytes().splitlines() == kept  # byte for byte
+    sink.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")  # a resumed run describes its metrics again
+    sink.log((0, 6), {"train.loss": 4.0})
+    sink.close()
+    assert steps_of(path) == [1, 2, 3, 4, 5, 6]
+    assert [record["type"] for record in read_metrics(path)].count("METADATA") == 1
+
+
+@pytest.mark.parametrize(("resume_step", "summaries"), [(3, 1), (2, 0)])
+def test_a_summary_stays_only_if_the_steps_it_sums_up_stay(
+    tmp_path: Path, resume_step: int, summaries: int
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 4))
+    sink = JsonLinesSink(path)
+    sink.log((), {"summary.best_metric": 1.0})
+    sink.close()
+    JsonLinesSink(path, resume_step=resume_step).close()
+    assert sum(record.get("step") == [] for record in read_metrics(path)) == summaries
+
+
+def test_metadata_that_changed_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 2))
+    sink = JsonLinesSink(path)
+    sink.metadata("train.loss", goal="MAXIMIZE", stage="TRAIN")
+    sink.close()
+    goals = [record["metadata"]["GOAL"] for record in read_metrics(path) if record["type"] == "METADATA"]
+    assert goals == ["MINIMIZE", "MAXIMIZE"]
+
+
+def test_elapsed_time_continues_over_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    clock = Clock(100.0)
+    first = JsonLinesSink(path, clock=clock)
+    for clock.now, step in ((130.0, 1), (160.0, 2)):
+        first.log((0, step), {"train.loss": 1.0})
+    first.close()
+    clock.now = 5000.0
+    second = JsonLinesSink(path, resume_step=1, clock=clock)
+    clock.now = 5004.0
+    second.log((0, 2), {"train.loss": 1.0})
+    second.close()
+    assert [record["elapsedtime"] for record in read_metrics(path)] == [30.0, 34.0]
+
+
+@pytest.mark.parametrize("inside", ["metrics.jsonl", "deeper/metrics.jsonl"])
+def test_a_path_through_a_file_is_a_machine_error(tmp_path: Path, inside: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MachineError, match="cannot write"):
+        JsonLinesSink(tmp_path / "file" / inside)
+
+
+def test_a_full_disk_is_a_machine_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
+
+    class Full:
+        """Takes ten bytes, then nothing more, as a disk does that fills up in mid-line."""
+
+        taken = 0
+
+        def write(self, data: bytes) -> int:
+            if self.taken:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.taken = 10
+            return 10
+
+    sink.close()
+    monkeypatch.setattr(sink, "_file", Full())
+    with pytest.raises(MachineError, match="free some space"):
+        sink.log((0, 1), {"train.loss": 1.0})
+
+
+def test_reading_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        read_metrics(tmp_path / "metrics.jsonl")

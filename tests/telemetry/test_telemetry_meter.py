@@ -1,0 +1,100 @@
+import pytest
+
+from paddock.telemetry.meter import ThroughputMeter
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run_step(
+    meter: ThroughputMeter, clock: Clock, data: float, compute: float, tokens: int = 0, flops: float = 0.0
+) -> None:
+    meter.start_step()
+    clock.now += data
+    meter.data_ready()
+    clock.now += compute
+    meter.end_step(samples=8, tokens=tokens, flops=flops)
+
+
+def test_averages_are_totals_over_time_and_skip_the_warm_up() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(warmup=2, clock=clock)
+    for _ in range(2):
+        run_step(meter, clock, data=50.0, compute=50.0)
+    run_step(meter, clock, data=0.5, compute=1.5)
+    run_step(meter, clock, data=0.5, compute=5.5)
+    averages = meter.window()
+    assert averages == {
+        "ips": 2.0,  # 16 samples in 8 s; the mean of 4 and 1.33 would be wrong
+        "step_time": 4.0,
+        "data_time": 0.5,
+        "compute_time": 3.5,
+    }
+    assert meter.summary() == averages
+
+
+def test_a_window_begins_where_the_last_one_ended_and_the_summary_does_not() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(warmup=0, clock=clock)
+    run_step(meter, clock, data=0.0, compute=1.0)
+    assert meter.window()["step_time"] == 1.0
+    assert meter.window() == {}
+    run_step(meter, clock, data=0.0, compute=3.0)
+    assert meter.window()["step_time"] == 3.0
+    assert meter.summary()["step_time"] == 2.0
+
+
+def test_time_between_steps_does_not_count() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(warmup=0, clock=clock)
+    run_step(meter, clock, data=0.0, compute=1.0)
+    clock.now += 1000.0  # an evaluation and a checkpoint
+    run_step(meter, clock, data=0.0, compute=1.0)
+    assert meter.summary()["ips"] == 8.0
+
+
+def test_nothing_is_claimed_before_the_warm_up_is_over() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(warmup=2, clock=clock)
+    run_step(meter, clock, data=0.0, compute=1.0)
+    run_step(meter, clock, data=0.0, compute=1.0)
+    assert meter.window() == {}
+    assert meter.summary() == {}
+
+
+def test_tokens_flops_and_utilisation() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(warmup=0, peak_flops=1000.0, clock=clock)
+    run_step(meter, clock, data=1.0, compute=3.0, tokens=1024, flops=1600.0)
+    averages = meter.window()
+    assert averages["tokens_per_second"] == 256.0
+    assert averages["achieved_flops"] == 400.0
+    assert averages["utilisation"] == 0.4
+
+
+def test_utilisation_needs_a_peak() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(warmup=0, clock=clock)
+    run_step(meter, clock, data=0.0, compute=1.0, flops=10.0)
+    assert "achieved_flops" in meter.summary()
+    assert "utilisation" not in meter.summary()
+
+
+def test_data_time_is_zero_for_a_step_that_did_not_report_it() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(warmup=0, clock=clock)
+    run_step(meter, clock, data=2.0, compute=0.0)
+    meter.window()
+    meter.start_step()
+    clock.now += 1.0
+    meter.end_step(samples=1)
+    assert meter.window()["data_time"] == 0.0
+
+
+def test_steps_must_be_started() -> None:
+    with pytest.raises(AssertionError):
+        ThroughputMeter().end_step(samples=1)
