@@ -76,8 +76,13 @@ def save_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def to_yaml(recipe: Recipe) -> str:
-    """One line a section where that is short enough to read."""
-    return yaml.dump(recipe.to_dict(), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    """One line a section."""
+
+    def line(key: str, value: Any) -> str:
+        text = yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=2**20, allow_unicode=True)
+        return f"{key}: " + text.removesuffix("...\n").rstrip()
+
+    return "".join(line(key, value) + "\n" for key, value in recipe.to_dict().items())
 
 
 def _parse(path: Path) -> dict[str, Any]:

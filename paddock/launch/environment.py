@@ -27,7 +27,7 @@ def worker_environment(options: LaunchOptions) -> dict[str, str]:
     wanted = {"OMP_NUM_THREADS": str(max(1, num_cores() // options.nproc_per_node))}
     loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     if options.nnodes == 1 and loopback:
-        # Left alone, gloo asks which interface the host name belongs to; that can be slow, wrong or firewalled.
+        # Left alone, gloo takes the interface of the host name, which can be slow, wrong or firewalled.
         wanted["GLOO_SOCKET_IFNAME"] = loopback[0]
     return {name: value for name, value in wanted.items() if name not in os.environ}
 

@@ -99,7 +99,7 @@ class Failure:
 
 
 def record(error: BaseException, rank: int, *, errors: Path, reports: Path | None = None) -> int:
-    """In the failing rank: write `errors/rankN.txt` and, for the launcher, a report. Returns the exit code."""
+    """In the failing rank: write `errors/rankN.txt` and a report for the launcher; returns the exit code."""
     text = "".join(traceback_module.format_exception(error))
     user = None
     code = 1
@@ -139,6 +139,11 @@ def read(rank: int, exit_code: int, exit_time: float, reports: Path) -> Failure:
         report = json.loads(path.read_text(encoding="utf-8"))
         return Failure(rank, report["time"], exit_code, report, report["traceback"])
     return Failure(rank, exit_time, exit_code, None, _tail(reports / f"rank{rank}.fault"))
+
+
+def likely_cause_first(failures: list[Failure]) -> list[Failure]:
+    """Order by time, but a rank that only lost a peer never stands before one that failed by itself."""
+    return sorted(failures, key=lambda failure: (failure.remoteness, failure.time))
 
 
 def write_up(failure: Failure, errors: Path, reports: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,7 +27,7 @@ from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS
 
 # Together well under the 15 s in which all ranks must be gone.
 SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
-SECONDS_TO_TERMINATE = 5  # between SIGTERM and SIGKILL
+SECONDS_TO_TERMINATE = 30  # between SIGTERM and SIGKILL
 SECONDS_FOR_GRANDCHILDREN = 2  # resource trackers unlink shared memory once their rank has gone
 
 
@@ -47,7 +47,8 @@ class RankStreams(LogsSpecs):
         return LogsDest(
             stdouts={local: os.devnull if rank else "" for local, rank in ranks.items()},
             stderrs={
-                local: str(self.reports / f"rank{rank}.stderr") if rank else "" for local, rank in ranks.items()
+                local: str(self.reports / f"rank{rank}.stderr") if rank else ""
+                for local, rank in ranks.items()
             },
             error_files=dict.fromkeys(ranks, ""),  # ours are richer, see failure.py
         )
@@ -76,6 +77,8 @@ class Supervisor(LocalElasticAgent):
         try:
             yield
         finally:
+            if self._at_once:  # the second Ctrl-C may have come in the middle of a patient shutdown
+                self._shutdown()
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -87,7 +90,7 @@ class Supervisor(LocalElasticAgent):
             if process.returncode
         ]
         found = [one for one in found if one.report is not None or one.rank not in self._stopped_by_us]
-        return sorted(found, key=lambda one: (one.remoteness, one.time))
+        return failure.likely_cause_first(found)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.stop_signal is None:
@@ -129,7 +132,9 @@ class Supervisor(LocalElasticAgent):
             self._end_the_others()
         return super()._monitor_workers(worker_group)
 
-    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SECONDS_TO_TERMINATE) -> None:
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SECONDS_TO_TERMINATE
+    ) -> None:
         super()._shutdown(signal.SIGKILL if self._at_once else death_sig, SECONDS_TO_TERMINATE)
         self._sweep()
 
@@ -152,7 +157,9 @@ class Supervisor(LocalElasticAgent):
 
     def _failed_ranks(self) -> set[int]:
         running = self._running()
-        return {rank for rank, process in self._processes().items() if rank not in running and process.returncode}
+        return {
+            rank for rank, process in self._processes().items() if rank not in running and process.returncode
+        }
 
     def _pass_on_stop(self) -> None:
         if not self._told:
@@ -174,7 +181,7 @@ class Supervisor(LocalElasticAgent):
         self._pcontext.close(signal.SIGTERM, SECONDS_TO_TERMINATE)
 
     def _sweep(self) -> None:
-        """End what the workers started themselves (data loaders, trackers): it shares their process groups."""
+        """End what the workers started (data loaders, trackers): it shares their process groups."""
         deadline = time.monotonic() + (0 if self._at_once else SECONDS_FOR_GRANDCHILDREN)
         number = signal.SIGTERM
         while self._groups:
@@ -188,5 +195,4 @@ class Supervisor(LocalElasticAgent):
             if number == signal.SIGKILL:
                 self._groups.clear()
             elif self._groups:
-                with suppress(InterruptedError):
-                    time.sleep(0.02)
+                time.sleep(0.02)

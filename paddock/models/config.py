@@ -24,3 +24,7 @@ class ModelConfig(ConfigModel):
     def longest_sequence(self) -> int | None:
         """The most positions the model can see at once; None if it has no such limit."""
         return None
+
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """How many token ids the model knows."""

@@ -5,7 +5,7 @@ A family's `huggingface.py` offers what `Translation` lists; reading and writing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,6 +31,9 @@ class Translation(Protocol):
 
     TIED_NAMES: Mapping[str, str]
     """Their names of weights that a file may repeat, each with the name of the tensor it must equal."""
+
+    FIELDS_WITHOUT_SHAPE: Sequence[str]
+    """Fields of our config that change what the model computes, though no tensor's shape shows them."""
 
     def to_huggingface_config(
         self,

@@ -44,6 +44,14 @@ class World:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
+    def gather(self, value: str) -> list[str]:
+        """What every rank says, on every rank."""
+        if self.size == 1:
+            return [value]
+        values = [""] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
     def barrier(self) -> None:
         """Wait for everyone."""
         if self.size > 1:

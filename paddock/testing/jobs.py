@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -16,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from paddock import errors
-from paddock.launch.stop import StopRequest
+from paddock.launch import stop
 
 PATIENCE = 120  # seconds after which a waiting job gives up, so that a broken test leaves nobody behind
 
 
 def all_reduce_job(payload: dict[str, Any]) -> None:
-    """Sum rank + 1 over all ranks with gloo; print it, and write what the rank saw to `directory`/rankN.json."""
+    """Sum rank + 1 over all ranks with gloo, print it, and write `directory`/rankN.json."""
     import torch
     import torch.distributed
 
@@ -52,6 +53,7 @@ def failing_job(payload: dict[str, Any]) -> None:
     """Rank `rank` fails as `how` says, while the others wait as `others` says.
 
     how: "exception", "exit", a signal's name, or the name of an error class in `paddock.errors`.
+    `offspring`: the failing rank first starts a process of its own that would outlive it.
     others: "collective" (a gloo all-reduce that can never finish), "stubborn" (deaf to SIGTERM) or "wait".
     """
     rank = int(os.environ["RANK"])
@@ -69,6 +71,8 @@ def failing_job(payload: dict[str, Any]) -> None:
         while len(list(Path(payload["directory"]).glob("rank*.pid"))) < int(os.environ["WORLD_SIZE"]):
             time.sleep(0.02)
         print(f"last words of rank {rank}", file=sys.stderr, flush=True)
+        if payload.get("offspring"):
+            _leave(payload, "offspring", str(subprocess.Popen(["sleep", str(PATIENCE)]).pid))
         _fail(payload["how"])
     if group:
         torch.distributed.all_reduce(torch.zeros(1))
@@ -77,23 +81,26 @@ def failing_job(payload: dict[str, Any]) -> None:
 
 
 def stepping_job(payload: dict[str, Any]) -> None:
-    """Take steps of 0.05 s until a stop is requested, then write the signal's name to `directory`/rankN.stopped.
+    """Step every 0.05 s until a stop is requested, then write its signal to `directory`/rankN.stopped.
 
-    `delay`: seconds before the StopRequest is opened. `deaf`: never heed it. `plain`: open none.
+    `delay`: seconds before the StopRequest is opened. `deaf`: never heed it. `plain`: open none, and let an
+    early signal be held for one second only.
     """
     rank = os.environ.get("RANK", "0")
     with ExitStack() as stack:
         if payload.get("delay"):
             _leave(payload, f"rank{rank}.pid", str(os.getpid()))
             time.sleep(payload["delay"])
-        stop = StopRequest()
-        if not payload.get("plain"):
-            stack.enter_context(stop)
+        request = stop.StopRequest()
+        if payload.get("plain"):
+            stop.HOLD_SECONDS = 1
+        else:
+            stack.enter_context(request)
         _leave(payload, f"rank{rank}.pid", str(os.getpid()))
         deadline = time.monotonic() + PATIENCE
-        while (payload.get("deaf") or not stop.requested) and time.monotonic() < deadline:
+        while (payload.get("deaf") or not request.requested) and time.monotonic() < deadline:
             time.sleep(0.05)
-        _leave(payload, f"rank{rank}.stopped", str(stop.requested))
+        _leave(payload, f"rank{rank}.stopped", str(request.requested))
 
 
 def _fail(how: str) -> None:

@@ -1,4 +1,4 @@
-"""What a verb of the command line does with a job: `python command.py TARGET PAYLOAD RUN_DIR [name=value …]`."""
+"""What a verb does with a job: `python command.py TARGET PAYLOAD RUN_DIR [name=value …]`."""
 
 import json
 import sys

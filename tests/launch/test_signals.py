@@ -1,6 +1,7 @@
 """Signals sent to the launcher of a job with two processes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def stepping(directory, **payload):
     """A launcher of two stepping jobs, once both have left their process ids."""
     command = [sys.executable, COMMAND, "paddock.testing.jobs:stepping_job"]
     command += [json.dumps({"directory": str(directory), **payload}), str(directory), "nproc_per_node=2"]
-    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    launcher = subprocess.Popen(command, env=os.environ | {"TMPDIR": str(directory)}, **pipes)
     try:
         files = [directory / f"rank{rank}.pid" for rank in (0, 1)]
         wait_for(lambda: all(file.exists() for file in files) or launcher.poll() is not None)
@@ -53,6 +55,7 @@ def test_clean_stop(number, delay, tmp_path):
         assert [(tmp_path / f"rank{rank}.stopped").read_text() for rank in (0, 1)] == ["SIGTERM", "SIGTERM"]
         assert all(is_gone(pid) for pid in pids)
     assert not (tmp_path / "errors").exists()
+    assert not list(tmp_path.glob("paddock-launch-*"))
 
 
 def test_second_interrupt_kills(tmp_path):
@@ -67,6 +70,17 @@ def test_second_interrupt_kills(tmp_path):
         assert not any(is_gone(pid) for pid in pids)
         launcher.send_signal(signal.SIGINT)
         assert launcher.wait(timeout=10) == 130
+        assert all(is_gone(pid) for pid in pids)
+    assert not list(tmp_path.glob("*.stopped"))
+    assert not list(tmp_path.glob("paddock-launch-*"))
+
+
+def test_a_job_without_a_stop_request_just_ends(tmp_path):
+    with stepping(tmp_path, plain=True) as (launcher, pids):
+        launcher.send_signal(signal.SIGTERM)
+        _, errors = launcher.communicate(timeout=60)
+        assert launcher.returncode == 128 + signal.SIGTERM
+        assert "Traceback" not in errors
         assert all(is_gone(pid) for pid in pids)
     assert not list(tmp_path.glob("*.stopped"))
 

@@ -115,6 +115,16 @@ def test_ticks_move_the_bar_between_records() -> None:
     assert " 17/300" in final_screen(console)[0]
 
 
+def test_a_resumed_run_begins_where_it_left_off_and_a_long_title_leaves_room() -> None:
+    console = terminal(80)
+    sink = ConsoleSink(300, title="a-recipe/with-a-rather-long-name", start_step=100, console=console)
+    sink.tick(0)
+    sink.close()
+    bar = final_screen(console)[0]
+    assert bar.startswith("a-recipe/with-a-rather-…  ━")
+    assert "100/300" in bar
+
+
 def test_the_end_is_shown_as_the_end() -> None:
     console = terminal(80)
     sink = ConsoleSink(30, console=console)

@@ -97,9 +97,9 @@ def test_pace_is_wall_clock_after_the_warm_up() -> None:
 def test_trend_falls_with_the_loss_and_keeps_its_size() -> None:
     trend = Trend(points=16)
     assert str(trend) == ""
+    trend.add(math.nan)
     for step in range(1000):
         trend.add(1000.0 - step)
-    trend.add(math.nan)
     text = str(trend)
     assert 8 <= len(text) < 16
     assert text[0] == "█"

@@ -75,3 +75,6 @@ class GPT2Config(ModelConfig):
 
     def longest_sequence(self) -> int:
         return self.context
+
+    def vocabulary(self) -> int:
+        return self.vocab

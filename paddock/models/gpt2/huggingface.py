@@ -1,7 +1,7 @@
 """GPT-2 as Hugging Face has it: config fields, names and shapes, both ways. Files are none of its business.
 
-Two things differ beyond names. Their linear layers are stored [in, out], ours [out, in]. Their fused projection
-holds all queries, then all keys, then all values; ours goes head by head.
+Two things differ beyond names. Their linear layers are stored [in, out], ours [out, in]. Their fused
+projection holds all queries, then all keys, then all values; ours goes head by head.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from paddock.models.gpt2.config import GPT2Config
 from paddock.models.translation import TensorRule
 
 TIED_NAMES = {"lm_head.weight": "transformer.wte.weight"}
+FIELDS_WITHOUT_SHAPE = ("heads", "activation", "norm_eps")
 
 _PREFIX = "transformer."
 # Causal masks that old versions saved among the weights.
@@ -25,8 +26,13 @@ _MASK = re.compile(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)")
 
 _ACTIVATIONS = {
     # The tanh approximation under all its names: they differ in the order of rounding only.
-    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
-    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
     "relu": "relu",
 }
 _THEIR_ACTIVATION = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
@@ -71,7 +77,7 @@ def to_huggingface_config(
         "reorder_and_upcast_attn": False,
         "tie_word_embeddings": True,
         "use_cache": True,
-        # Written even when unknown: left out, they would become 50256, which a small vocabulary does not have.
+        # Written even when unknown: left out, they would become 50256, which a small vocabulary lacks.
         "bos_token_id": bos_token_id,
         "eos_token_id": eos_token_id,
         "torch_dtype": dtype,
@@ -93,7 +99,7 @@ def from_huggingface_config(values: Mapping[str, Any]) -> GPT2Config:
             context=_first(values, "n_positions", "max_position_embeddings", default=1024),
             dropout=dropout,
             attention_dropout=None if attention_dropout == dropout else attention_dropout,
-            activation=_ACTIVATIONS[values.get("activation_function", "gelu_new")],  # type: ignore[arg-type]
+            activation=_ACTIVATIONS[values.get("activation_function", "gelu_new")],
             norm_eps=values.get("layer_norm_epsilon", 1e-5),
             init_std=values.get("initializer_range", 0.02),
         )

@@ -103,6 +103,10 @@ class GPT2(nn.Module):
             return F.linear(x, self.token_embedding.weight)
         return linear_cross_entropy(x, self.token_embedding.weight, labels)
 
+    def blocks(self) -> list[nn.Module]:
+        """The parts that repeat: what is compiled, recomputed and cut into stages."""
+        return list(self.layers.values())
+
     def new_cache(self, batch: int, capacity: int) -> KeyValueCache:
         """An empty cache for generating from `batch` prompts."""
         shape = self.config

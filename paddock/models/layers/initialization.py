@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
+
+from paddock.parallel.seeds import seed_for
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,3 @@ def initialize(model: nn.Module, seed: int) -> None:
             values = torch.empty(parameter.shape, dtype=torch.float32)
             parameter.copy_(values.normal_(0.0, rule.std, generator=generator))
 
-
-def seed_for(seed: int, *labels: object) -> int:
-    """A seed of 63 bits for one purpose: well mixed, and the same on every machine."""
-    text = "/".join(map(str, (seed, *labels)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

@@ -1,0 +1,154 @@
+"""The weights in a Hugging Face folder, by name: known at once, read one at a time.
+
+Safetensors and torch's own files, whole or in shards. Both are mapped into memory, so that what is not asked
+for is not read. Which names and shapes a model needs is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from paddock.errors import DataError
+
+SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
+"""The names a whole model is kept under; a sharded one has `<name>.index.json`. The first found is taken."""
+
+_FLOATING = {"F64", "F32", "F16", "BF16"}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file, not read yet."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+    """The safetensors code: F32, BF16, I8 …; torch's own name for what is read from torch's own files."""
+    floating: bool
+    read: Callable[[], Tensor]
+
+
+def open_weights(folder: Path) -> dict[str, StoredTensor]:
+    """Every tensor in the folder's weight files. Every file is opened, so a broken one is an error here."""
+    for name in SINGLE_FILES:
+        if (folder / name).is_file():
+            return _open(folder / name)
+        if (folder / f"{name}.index.json").is_file():
+            return _open_shards(folder / f"{name}.index.json")
+    raise DataError(
+        f"{folder} has no weights",
+        why="there is neither " + ", ".join(f"{name}, {name}.index.json" for name in SINGLE_FILES),
+        fix="complete the folder, or give another",
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or an error that names the file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
+    except ValueError as error:  # also what is not UTF-8
+        raise DataError(
+            f"{path} is not valid JSON", why=str(error), fix="copy or download it again"
+        ) from error
+    if not isinstance(values, dict):
+        raise DataError(f"{path} is not a JSON object", why=f"it holds a {type(values).__name__}")
+    return values
+
+
+def _open_shards(index: Path) -> dict[str, StoredTensor]:
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+        raise DataError(f"{index} is not an index of weights", why="it has no weight_map from names to files")
+    found: dict[str, StoredTensor] = {}
+    for file in sorted(set(weight_map.values())):
+        if Path(file).name != file:
+            raise DataError(f"{index} names {file}", why="a shard lies beside its index, not elsewhere")
+        if not (index.parent / file).is_file():
+            raise DataError(
+                f"{index.parent / file} is missing",
+                why=f"{index.name} names it as one of {len(set(weight_map.values()))} shards",
+                fix="copy or download it again",
+            )
+        for name, tensor in _open(index.parent / file).items():
+            if name in found:
+                raise DataError(
+                    f"{tensor.file} repeats {name}", why=f"{found[name].file.name} has it already"
+                )
+            found[name] = tensor
+    for name, file in weight_map.items():
+        if name not in found or found[name].file.name != file:
+            raise DataError(
+                f"{index.parent / file} has no {name}",
+                why=f"{index.name} says it has; the two are not from the same model",
+                fix="copy or download the folder again",
+            )
+    return found
+
+
+def _open(file: Path) -> dict[str, StoredTensor]:
+    return _open_safetensors(file) if file.suffix == ".safetensors" else _open_torch(file)
+
+
+def _open_safetensors(file: Path) -> dict[str, StoredTensor]:
+    try:
+        handle = safe_open(file, framework="pt")
+        names = handle.keys()
+        slices = {name: handle.get_slice(name) for name in names}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
+    return {
+        name: StoredTensor(
+            file,
+            tuple(part.get_shape()),
+            part.get_dtype(),
+            part.get_dtype() in _FLOATING,
+            partial(handle.get_tensor, name),
+        )
+        for name, part in slices.items()
+    }
+
+
+def _open_torch(file: Path) -> dict[str, StoredTensor]:
+    try:
+        # Files from before torch 1.6 are not archives and cannot be mapped: they are read as a whole.
+        mapped = zipfile.is_zipfile(file)
+        values = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:  # whatever a broken or foreign pickle provokes
+        raise _unreadable(file, error) from error
+    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
+        raise DataError(f"{file} is not a file of weights", why="it does not hold tensors by name")
+    return {
+        name: StoredTensor(
+            file,
+            tuple(value.shape),
+            str(value.dtype).removeprefix("torch."),
+            value.is_floating_point() and value.dtype.itemsize > 1,
+            partial(_itself, value),
+        )
+        for name, value in values.items()
+    }
+
+
+def _itself(value: Tensor) -> Tensor:
+    return value
+
+
+def _unreadable(file: Path, error: Exception) -> DataError:
+    reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return DataError(
+        f"cannot read the weights in {file}",
+        why=f"truncated, or not such a file: {reason}",
+        fix="copy or download it again",
+    )

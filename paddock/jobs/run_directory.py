@@ -1,0 +1,61 @@
+"""The run directory: made once, described by its config, its environment and its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from paddock import __version__
+from paddock.checkpoint.directory import FOLDER
+from paddock.config.load import save_recipe
+from paddock.config.recipe import Recipe
+from paddock.data.prepare import PreparedData
+from paddock.errors import ConfigError
+from paddock.files import atomic_write, disk_errors
+
+CONFIG = "config.yaml"
+
+
+def default_run_dir(recipe_name: str) -> Path:
+    """`runs/<recipe>-<time>`; a YAML path gives its file name."""
+    name = Path(recipe_name).stem if recipe_name.endswith((".yaml", ".yml")) else recipe_name
+    return Path("runs") / f"{name.strip('/').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def check_run_dir(path: Path, continues: bool) -> None:
+    """A directory that holds a run is only written to by a run that continues it."""
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"--run-dir {path} is a file", fix="choose another name")
+    if (path / CONFIG).exists() and not continues:
+        raise ConfigError(
+            f"{path} already holds a run",
+            why="a new run would mix with it",
+            fix="continue it with --checkpoint.load auto, or choose another --run-dir",
+        )
+
+
+def make_run_dir(path: Path, recipe: Recipe, prepared: PreparedData, command: list[str]) -> None:
+    """Create the directory and write what describes the run."""
+    with disk_errors(path):
+        (path / FOLDER).mkdir(parents=True, exist_ok=True)
+    save_recipe(recipe, path / CONFIG)
+    with atomic_write(path / "environment.json") as stream:
+        json.dump({"command": command, **versions()}, stream, indent=2)
+    if prepared.tokenizer is not None:
+        prepared.tokenizer.save(path)
+
+
+def versions() -> dict[str, Any]:
+    """What this run was made with."""
+    names = ("torch", "numpy", "tokenizers", "safetensors", "pydantic")
+    return {
+        "paddock": __version__,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        **{name: metadata.version(name) for name in names},
+    }

@@ -1,0 +1,91 @@
+"""Training a recipe: checks and preparation first, then the same work in every process."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from paddock.checkpoint.config import CheckpointConfig
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.config.rules import Arithmetic, check_recipe
+from paddock.data.prepare import PreparedData, prepare
+from paddock.errors import ConfigError
+from paddock.jobs.run_directory import check_run_dir, default_run_dir, make_run_dir
+from paddock.launch.environment import under_torchrun
+from paddock.launch.options import LaunchOptions
+from paddock.launch.run import run
+
+
+def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None) -> Path:
+    """Train over all the processes that `launch` asks for; returns the run directory."""
+    from paddock.devices import select
+
+    launch.check()
+    world_size = world_of(launch)
+    check_recipe(recipe, world_size)
+    select(recipe.train.device)
+    if recipe.checkpoint.load == "auto" and run_dir is None:
+        raise ConfigError(
+            "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
+        )
+    run_dir = run_dir or default_run_dir(name)
+    payload = {"recipe": recipe.to_dict(), "run_dir": str(run_dir), "command": sys.argv}
+    if not under_torchrun():
+        set_up(recipe, run_dir)
+        payload["is_set_up"] = True
+    run("paddock.jobs.train:work", payload, launch, run_dir)
+    return run_dir
+
+
+def world_of(launch: LaunchOptions) -> int:
+    """How many processes there will be: the user's torchrun decides, if there is one."""
+    import os
+
+    return int(os.environ["WORLD_SIZE"]) if under_torchrun() else launch.world_size
+
+
+def set_up(recipe: Recipe, run_dir: Path) -> PreparedData:
+    """What one process does before all begin: the corpus and the run directory."""
+    check_run_dir(run_dir, continues(recipe.checkpoint, run_dir))
+    prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+    make_run_dir(run_dir, recipe, prepared, sys.argv)
+    return prepared
+
+
+def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
+    """Whether this run goes on in its own directory."""
+    load = checkpoint.load
+    return load == "auto" or (load is not None and Path(load).expanduser().resolve() == run_dir.resolve())
+
+
+def work(payload: dict[str, Any]) -> None:
+    """One process's part in a training run."""
+    from paddock.devices import select
+    from paddock.jobs.training_run import TrainingRun
+    from paddock.launch.stop import StopRequest
+    from paddock.parallel.world import join_world
+
+    recipe = recipe_from_dict(payload["recipe"])
+    with StopRequest() as stop, join_world(select(recipe.train.device)) as world:
+        run_dir = Path(world.share(payload["run_dir"]))
+        if not payload.get("is_set_up"):
+            if world.speaks:
+                set_up(recipe, run_dir)
+            world.barrier()
+        arithmetic = check_recipe(recipe, world.size)
+        prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+        TrainingRun(recipe, arithmetic, prepared, run_dir, world, stop).execute()
+
+
+def total_steps(recipe: Recipe, arithmetic: Arithmetic, samples_per_epoch: float) -> int:
+    """The step at which the first of the recipe's limits is reached."""
+    batch, limits = arithmetic.batch.total, []
+    if recipe.train.steps is not None:
+        limits.append(recipe.train.steps)
+    if recipe.train.samples is not None:
+        limits.append(math.ceil(recipe.train.samples / batch))
+    if recipe.train.epochs is not None:
+        limits.append(math.ceil(recipe.train.epochs * samples_per_epoch / batch))
+    return min(limits)

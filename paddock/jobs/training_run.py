@@ -1,0 +1,230 @@
+"""One process's training run, assembled from a recipe: model, task, optimizer, telemetry, loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
+from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights
+from paddock.checkpoint.storage import describe_checkpoint, read_tensors, saved_tensors
+from paddock.checkpoint.tensors import give_to_optimizer, room_for_optimizer, tensors_of
+from paddock.config.recipe import Recipe
+from paddock.config.rules import Arithmetic
+from paddock.data.prepare import PreparedData
+from paddock.devices import measure_gemm_flops
+from paddock.jobs.run_directory import versions
+from paddock.jobs.train import continues, total_steps
+from paddock.launch.stop import StopRequest
+from paddock.models.layers.initialization import initialize
+from paddock.models.registry import build_model
+from paddock.parallel.data import Replica
+from paddock.parallel.recompute import apply_recompute
+from paddock.parallel.world import World
+from paddock.tasks.registry import build_task
+from paddock.telemetry import format as show
+from paddock.telemetry.cards import end_card, run_card
+from paddock.telemetry.console import ConsoleSink
+from paddock.telemetry.jsonl import JsonLinesSink
+from paddock.telemetry.logfile import LogFileSink
+from paddock.telemetry.meter import ThroughputMeter
+from paddock.telemetry.stream import MetricStream, Sink
+from paddock.telemetry.tensorboard import TensorBoardSink
+from paddock.training.compilation import compile_blocks
+from paddock.training.loop import LoopSettings, Progress, TrainingLoop
+from paddock.training.optimizer import build_optimizer
+from paddock.training.precision import LossScale, autocast_for
+
+
+class TrainingRun:
+    """Everything that a recipe stands for, in this process."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        arithmetic: Arithmetic,
+        prepared: PreparedData,
+        run_dir: Path,
+        world: World,
+        stop: StopRequest,
+    ) -> None:
+        self.recipe, self.arithmetic, self.run_dir, self.world = recipe, arithmetic, run_dir, world
+        self._stop = stop
+        self.task = build_task(recipe.task, recipe.data, prepared, recipe.model, recipe.train.seed)
+        self.total_steps = total_steps(recipe, arithmetic, self.task.training_samples().samples_per_epoch)
+        self.loss_scale = LossScale(recipe.precision, world.adapter)
+        self.autocast = autocast_for(recipe.precision, world.adapter)
+        self.progress = Progress()
+        self.checkpoints = CheckpointDirectory(run_dir, recipe.checkpoint.keep, world.speaks)
+        self.model = materialize(recipe, world.device)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer)
+        self._begun_from = self._load()
+        blocks = self.model.blocks()  # type: ignore[operator]
+        apply_recompute(blocks, recipe.parallel.recompute)
+        self._compiled = compile_blocks(self.model, blocks, recipe.train.compile, world.adapter)
+
+    def execute(self) -> Progress:
+        """Train, and say what came of it."""
+        recipe, world = self.recipe, self.world
+        peak = self._peak_flops()
+        meter = ThroughputMeter(peak_flops=peak)
+        if world.speaks:
+            run_card(f"train {recipe.model.family}", self._card(peak))
+        with MetricStream(self._sinks()) as stream:
+            describe_metrics(stream)
+            loop = TrainingLoop(
+                self._settings(),
+                self.progress,
+                task=self.task,
+                model=self.model,
+                replica=Replica(self.model, world),
+                optimizer=self.optimizer,
+                autocast=self.autocast,
+                loss_scale=self.loss_scale,
+                world=world,
+                stream=stream,
+                meter=meter,
+                checkpoints=self.checkpoints,
+                stop_requested=lambda: self._stop.requested,
+            )
+            started = time.perf_counter()
+            progress = loop.run()
+            summary = {f"summary.{name}": value for name, value in meter.summary().items()}
+            if math.isfinite(progress.best_loss):
+                summary["summary.best_metric"] = progress.best_loss
+            stream.log((), summary)
+        if world.speaks:
+            self._show_end(progress, summary, time.perf_counter() - started)
+        return progress
+
+    def _load(self) -> str:
+        """Bring in what the recipe says the run begins from; returns a description of it."""
+        load = self.recipe.checkpoint.load
+        if load is None:
+            return f"initial weights, seed {self.recipe.train.seed}"
+        if continues(self.recipe.checkpoint, self.run_dir):
+            path = self.checkpoints.latest()
+            if path is None:
+                return f"initial weights, seed {self.recipe.train.seed} ({self.run_dir} has no checkpoint yet)"
+        elif is_huggingface_folder(Path(load)):
+            load_weights(self.model, Path(load))
+            return f"weights of {load}"
+        else:
+            path = find_checkpoint(load)
+        description = describe_checkpoint(path)
+        saved = saved_tensors(path)
+        state = room_for_optimizer(saved, self.model)
+        read_tensors(path, {**tensors_of(self.model, None), **state})
+        if state:
+            give_to_optimizer(state, self.model, self.optimizer)
+        self._restore(description)
+        return f"{path}, step {self.progress.step}"
+
+    def _restore(self, description: dict[str, Any]) -> None:
+        best = description["best_loss"]
+        self.progress.step = description["step"]
+        self.progress.samples = description["samples"]
+        self.progress.best_loss = math.inf if best is None else best
+        self.progress.best_step = description["best_step"]
+        self.loss_scale.restore(description["loss_scale"])
+
+    def _settings(self) -> LoopSettings:
+        recipe, batch = self.recipe, self.arithmetic.batch
+        batches = recipe.evaluate.batches
+        return LoopSettings(
+            total_steps=self.total_steps,
+            seed=recipe.train.seed,
+            batch=batch,
+            optimizer=recipe.optimizer,
+            schedule=recipe.schedule,
+            evaluate_every=recipe.evaluate.every,
+            evaluate_samples=None if batches is None else batches * batch.total,
+            checkpoint_every=recipe.checkpoint.every,
+            log_every=recipe.log.every,
+            flops_per_sample=3 * recipe.model.forward_flops(recipe.data.sequence_length),
+            describe={"recipe": recipe.to_dict(), "versions": versions()},
+        )
+
+    def _sinks(self) -> list[Sink]:
+        if not self.world.speaks:
+            return []
+        step = self.progress.step
+        sinks: list[Sink] = [
+            JsonLinesSink(self.run_dir / "metrics.jsonl", resume_step=step),
+            LogFileSink(self.run_dir / "log.txt", self.total_steps),
+            ConsoleSink(self.total_steps, start_step=step),
+        ]
+        if self.recipe.log.tensorboard:
+            sinks.append(TensorBoardSink(self.run_dir / "tensorboard"))
+        return sinks
+
+    def _peak_flops(self) -> float | None:
+        """The devices' peak over the whole job, if it is known or may be measured."""
+        adapter, compute = self.world.adapter, self.recipe.precision.compute
+        peak = adapter.peak_flops(compute)
+        if peak is None and self.recipe.log.measure_peak:
+            peak = measure_gemm_flops(adapter, compute)
+        return None if peak is None else peak * self.world.size
+
+    def _card(self, peak: float | None) -> list[tuple[str, str]]:
+        recipe, world = self.recipe, self.world
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        states = {"adamw": 2, "adam": 2, "sgd": 1 if recipe.optimizer.momentum else 0}[recipe.optimizer.name]
+        memory = parameters * 4 * (2 + states)
+        threads = f", {torch.get_num_threads()} threads each" if world.device.type == "cpu" else ""
+        return [
+            ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
+            ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
+            ("batch", f"{self.arithmetic.batch}; sequence {recipe.data.sequence_length}"),
+            ("data", f"{recipe.data.source} {recipe.data.path or ''}".strip()),
+            ("steps", f"{self.progress.step} → {self.total_steps}"),
+            ("begins from", self._begun_from),
+            ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),
+            ("precision", recipe.precision.compute + (", compiled" if self._compiled else "")),
+            ("memory", f"{show.bytes_(memory)} a process for weights, gradients and optimizer, before activations"),
+            ("run", str(self.run_dir)),
+        ]
+
+    def _show_end(self, progress: Progress, summary: dict[str, float], seconds: float) -> None:
+        rows = [("loss", f"{progress.loss:.4f} at step {progress.step}")]
+        if math.isfinite(progress.best_loss):
+            best = f"{progress.best_loss:.4f} (perplexity {math.exp(progress.best_loss):.1f})"
+            rows.append(("best val.loss", f"{best} at step {progress.best_step}"))
+        if "summary.tokens_per_second" in summary:
+            rows.append(("tokens/s", show.rate(summary["summary.tokens_per_second"])))
+        rows += [("time", show.duration(seconds)), ("run", str(self.run_dir))]
+        if progress.stopped_by is None:
+            name = str(self.run_dir)
+            end_card("done", rows, [f'paddock generate {name} --prompt "The"', f"paddock evaluate {name}"])
+        else:
+            go_on = f"paddock train {self.run_dir}/config.yaml --run-dir {self.run_dir} --checkpoint.load auto"
+            end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])
+
+
+def materialize(recipe: Recipe, device: torch.device) -> nn.Module:
+    """The recipe's model with its initial weights: named first, without memory, then filled parameter by parameter."""
+    with torch.device("meta"):
+        model = build_model(recipe.model)
+    model.to_empty(device=device)
+    initialize(model, recipe.train.seed)
+    return model
+
+
+def describe_metrics(stream: MetricStream) -> None:
+    """Units and goals, for readers of metrics.jsonl."""
+    stream.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.lr", stage="TRAIN")
+    stream.metadata("train.grad_norm", stage="TRAIN")
+    stream.metadata("train.ips", unit="samples/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.tokens_per_second", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.step_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.data_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.achieved_flops", unit="FLOP/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.memory", unit="bytes", stage="TRAIN")
+    stream.metadata("val.loss", goal="MINIMIZE", stage="VAL")
+    stream.metadata("val.perplexity", goal="MINIMIZE", stage="VAL")

@@ -1,0 +1,33 @@
+"""Whether and how a model is compiled: each block by itself, so that one compilation serves all layers."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Literal
+
+from torch import nn
+
+from paddock.devices import DeviceAdapter
+from paddock.errors import MachineError
+
+SMALLEST = 50_000_000
+"""Parameters from which the seconds of compiling are worth it, for `auto`."""
+
+
+def compile_blocks(
+    model: nn.Module, blocks: list[nn.Module], mode: Literal["auto", "on", "off"], adapter: DeviceAdapter
+) -> bool:
+    """Compile each block in place, as `mode` says; returns whether it did. The work happens in the first step."""
+    compiler = adapter.torch_type != "cpu" or shutil.which("g++") or shutil.which("clang++")
+    if mode == "on" and not compiler:
+        raise MachineError(
+            "train.compile = on needs a C++ compiler on a CPU",
+            why="neither g++ nor clang++ is on the PATH",
+            fix="install one, or set --train.compile off",
+        )
+    large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST
+    if mode == "off" or (mode == "auto" and not (compiler and large)):
+        return False
+    for block in blocks:
+        block.compile()
+    return True
