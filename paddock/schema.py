@@ -17,7 +17,7 @@ class ConfigModel(BaseModel):
     """One section of a recipe. Unknown keys are errors; attribute docstrings become the help text."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True
+        extra="forbid", frozen=True, populate_by_name=True, defer_build=True
     )
 
     def __init__(self, **data: Any) -> None:

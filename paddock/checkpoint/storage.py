@@ -13,6 +13,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,36 @@ def saved_tensors(path: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
             name: (entry.size, entry.properties.dtype)  # type: ignore[union-attr]
             for name, entry in metadata.state_dict_metadata.items()
         }
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """The tensors of a checkpoint whose names begin with `prefix`, each read whole when it is asked for."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        self._path, self._prefix = path, prefix
+        self._saved = {name: entry for name, entry in saved_tensors(path).items() if name.startswith(prefix)}
+        self._reader = _ReaderOnce(str(path))
+
+    def __getitem__(self, name: str) -> Tensor:
+        shape, dtype = self._saved[self._prefix + name]
+        tensor = torch.empty(shape, dtype=dtype)
+        with _quiet(), _readable(self._path):
+            dcp.load({self._prefix + name: tensor}, storage_reader=self._reader, no_dist=True)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(self._prefix) for name in self._saved)
+
+    def __len__(self) -> int:
+        return len(self._saved)
+
+
+class _ReaderOnce(HuggingFaceStorageReader):
+    """Reads the headers once, however many tensors are asked for."""
+
+    @cache  # noqa: B019 (lives as long as the reader, which is short)
+    def read_metadata(self) -> Any:
+        return super().read_metadata()
 
 
 def read_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from paddock.errors import ConfigError, DataError, NumericsError, bad_value
 from paddock.inference.sampling import SamplingOptions, choose
-from paddock.models.layers.initialization import seed_for
+from paddock.parallel.seeds import seed_for
 
 OnToken = Callable[[int, int], None]
 """Called with the number of the sequence and each of its tokens, as soon as there is one."""

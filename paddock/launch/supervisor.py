@@ -27,7 +27,7 @@ from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS
 
 # Together well under the 15 s in which all ranks must be gone.
 SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
-SECONDS_TO_TERMINATE = 30  # between SIGTERM and SIGKILL
+SECONDS_TO_TERMINATE = 3  # between SIGTERM and SIGKILL
 SECONDS_FOR_GRANDCHILDREN = 2  # resource trackers unlink shared memory once their rank has gone
 
 

@@ -1,0 +1,37 @@
+"""`paddock evaluate RUN|RECIPE`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.cli.arguments import RecipeCommand, apply_flags, parse_recipe_command
+from paddock.config.load import load_recipe
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Loss and perplexity of a trained model over the whole validation set.
+
+    Give a run directory (its newest checkpoint is taken), or a recipe with --checkpoint.load. Every sample counts
+    exactly once, with any number of processes."""
+
+    json: bool = False
+    """Print the result as JSON."""
+
+
+def main(arguments: list[str]) -> None:
+    command = _parse(arguments)
+    from paddock.jobs.evaluate import evaluate
+
+    evaluate(command.recipe, command.launch, command.options.json)
+
+
+def _parse(arguments: list[str]) -> RecipeCommand[EvaluateOptions]:
+    config = Path(arguments[0]) / "config.yaml" if arguments else None
+    if config is None or not config.is_file():
+        return parse_recipe_command(EvaluateOptions, "evaluate", arguments)
+    recipe = load_recipe(config)
+    trained = recipe.checkpoint.model_copy(update={"load": arguments[0]})
+    recipe = recipe.model_copy(update={"checkpoint": trained})
+    return apply_flags(EvaluateOptions, "evaluate", arguments[0], recipe, arguments[1:])

@@ -1,0 +1,78 @@
+"""`paddock generate RUN|MODEL`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tyro
+
+from paddock.cli.arguments import parse
+from paddock.errors import DataError
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """Let a trained model continue your text.
+
+    MODEL is a run directory, a checkpoint, or a Hugging Face folder. Text goes to standard output; on a terminal it
+    appears as it is generated."""
+
+    model: tyro.conf.Positional[str]
+    """A run directory, a checkpoint or a Hugging Face folder."""
+    prompt: tuple[str, ...] = ()
+    """One or more texts to continue."""
+    prompt_file: Path | None = None
+    """A file with a prompt on each line."""
+    max_new_tokens: int = 64
+    """Tokens to add, at most."""
+    temperature: float = 0.8
+    """Randomness; 0 always takes the likeliest token."""
+    top_k: int | None = None
+    """Choose among this many of the likeliest tokens."""
+    top_p: float | None = None
+    """Choose among the likeliest tokens that together reach this probability."""
+    seed: int = 0
+    """The same seed gives the same text."""
+    num_return_sequences: int = 1
+    """Continuations of each prompt."""
+    device: str = "auto"
+    """auto, or a name that `paddock doctor` lists."""
+    json: bool = False
+    """Print a JSON list of {prompt, text, tokens}."""
+
+
+def main(arguments: list[str]) -> None:
+    options = parse(GenerateOptions, "generate", arguments)
+    prompts = list(options.prompt) + _read_prompts(options.prompt_file)
+    from paddock.inference.sampling import SamplingOptions
+    from paddock.jobs.generate import continue_text, print_as_it_comes
+
+    sampling = SamplingOptions(
+        max_new_tokens=options.max_new_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        seed=options.seed,
+        num_return_sequences=options.num_return_sequences,
+    )
+    live = sys.stdout.isatty() and not options.json and len(prompts) * options.num_return_sequences == 1
+    show = print_as_it_comes if live else None
+    results = continue_text(options.model, prompts, sampling, options.device, show)
+    if options.json:
+        print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
+    elif not live:
+        print("\n\n".join(result.prompt + result.text for result in results))
+
+
+def _read_prompts(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise DataError(f"cannot read --prompt-file {path}", why=error.strerror or "") from None
+    except UnicodeDecodeError:
+        raise DataError(f"--prompt-file {path} is not text in UTF-8") from None

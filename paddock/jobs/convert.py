@@ -1,0 +1,80 @@
+"""Checkpoints to Hugging Face folders, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from paddock.checkpoint.directory import find_checkpoint
+from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config, save_folder
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, write_checkpoint
+from paddock.checkpoint.tensors import MODEL, tensors_of
+from paddock.config.recipe import recipe_from_dict
+from paddock.data.tokenizer import load_tokenizer_folder
+from paddock.errors import ConfigError, DataError
+from paddock.jobs.run_directory import versions
+from paddock.jobs.trained import find_tokenizer
+from paddock.models.registry import build_model
+
+
+def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"], dtype: str) -> Path:
+    """Write `source` in the other form at `destination`; returns what was read."""
+    path = Path(source).expanduser()
+    if destination.exists():
+        raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
+    if is_huggingface_folder(path) == (to == "huggingface"):
+        raise ConfigError(
+            f"{source} is {'already' if path.exists() else 'not'} "
+            + ("a Hugging Face folder" if to == "huggingface" else "one: it has no config.json"),
+            fix=f"set --to {'paddock' if to == 'huggingface' else 'huggingface'}" if path.exists() else "check the path",
+        )
+    return _export(path, destination, dtype) if to == "huggingface" else _import(path, destination, dtype)
+
+
+def _export(path: Path, destination: Path, dtype: str) -> Path:
+    checkpoint = find_checkpoint(path)
+    model = recipe_from_dict(describe_checkpoint(checkpoint)["recipe"]).model
+    tokenizer = find_tokenizer(checkpoint)
+    end = None if tokenizer is None else tokenizer.end_of_text_id
+    save_folder(
+        StoredTensors(checkpoint, MODEL),
+        model,
+        destination,
+        dtype=dtype,
+        bos_token_id=end,
+        eos_token_id=end,
+        add_files=None if tokenizer is None else tokenizer.save,
+    )
+    return checkpoint
+
+
+def _import(path: Path, destination: Path, dtype: str) -> Path:
+    import torch
+
+    if dtype != "float32":
+        raise ConfigError(f"--dtype {dtype}", why="checkpoints of Paddock hold float32 weights", fix="leave it out")
+    config = read_config(path)
+    with torch.device("meta"):
+        model = build_model(config)
+    model.to_empty(device="cpu")
+    load_weights(model, path)
+    recipe = recipe_from_dict(
+        {"model": config.model_dump(), "data": {"sequence_length": config.longest_sequence() or 512}}
+    )
+    description = {
+        "step": 0,
+        "samples": 0,
+        "best_loss": None,
+        "best_step": 0,
+        "loss_scale": {"value": 1.0, "good_steps": 0, "skipped": 0},
+        "recipe": recipe.to_dict(),
+        "versions": versions(),
+    }
+    write_checkpoint(destination, tensors_of(model, None), description)
+    try:
+        tokenizer = load_tokenizer_folder(path)
+    except (ConfigError, DataError):
+        tokenizer = None  # a tokenizer we cannot use does not stop the weights from being converted
+    if tokenizer is not None:
+        tokenizer.save(destination)
+    return path

@@ -1,0 +1,79 @@
+"""Evaluating a trained model over exactly the validation set, with any number of processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.config.rules import check_recipe
+from paddock.data.prepare import prepare
+from paddock.errors import ConfigError
+from paddock.jobs.train import world_of
+from paddock.launch.options import LaunchOptions
+from paddock.launch.run import run
+
+
+def evaluate(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
+    """Evaluate the weights that `checkpoint.load` names; rank 0 prints the result on standard output."""
+    from paddock.devices import select
+
+    launch.check()
+    if recipe.checkpoint.load is None:
+        raise ConfigError(
+            "there are no weights to evaluate",
+            why="checkpoint.load is not set, and random weights say nothing",
+            fix="give a run directory instead of a recipe, or --checkpoint.load RUN, CHECKPOINT or FOLDER",
+        )
+    check_recipe(recipe, world_of(launch))
+    select(recipe.train.device)
+    prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+    payload = {"recipe": recipe.to_dict(), "json": as_json}
+    with tempfile.TemporaryDirectory(prefix="paddock-evaluate-") as errors:
+        run("paddock.jobs.evaluate:work", payload, launch, Path(errors))
+
+
+def work(payload: dict[str, Any]) -> None:
+    """One process's part in an evaluation."""
+    from paddock.devices import select
+    from paddock.evaluation.held_out import evaluate as measure
+    from paddock.jobs.trained import load_any_weights
+    from paddock.jobs.training_run import materialize
+    from paddock.parallel.world import join_world
+    from paddock.tasks.registry import build_task
+    from paddock.telemetry import format as show
+    from paddock.telemetry.progress import counted
+    from paddock.training.precision import autocast_for
+
+    recipe = recipe_from_dict(payload["recipe"])
+    with join_world(select(recipe.train.device)) as world:
+        prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+        task = build_task(recipe.task, recipe.data, prepared, recipe.model, recipe.train.seed)
+        samples = task.validation_samples()
+        model = materialize(recipe, world.device)
+        origin = load_any_weights(model, recipe.checkpoint.load or "")
+        micro = check_recipe(recipe, world.size).batch.micro
+        started = time.perf_counter()
+        with counted("evaluate", visible=world.speaks) as tick:
+            metrics = measure(
+                task, model, samples, world, micro, autocast_for(recipe.precision, world.adapter), on_batch=tick
+            )
+        seconds = time.perf_counter() - started
+        if not world.speaks:
+            return
+        result = {
+            **{f"val.{name}": value for name, value in metrics.items()},
+            "val.samples": len(samples),
+            "val.ips": len(samples) / seconds,
+            "checkpoint": str(origin),
+        }
+        if payload["json"]:
+            print(json.dumps(result))
+        else:
+            numbers = "  ".join(f"val.{name} {value:.4f}" for name, value in metrics.items())
+            print(f"{numbers}  ({len(samples)} samples)", flush=True)
+            print(f"{origin}: {show.duration(seconds)}", file=sys.stderr)

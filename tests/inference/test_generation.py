@@ -1,0 +1,169 @@
+"""Generation against transformers' own, token by token; and that prompts do not disturb each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from paddock.checkpoint.huggingface import save_folder
+from paddock.errors import ConfigError, DataError, NumericsError, UserError
+from paddock.inference import generate as generate_module
+from paddock.inference.generate import generate
+from paddock.inference.sampling import SamplingOptions
+from paddock.models.gpt2.config import GPT2Config
+from paddock.models.gpt2.model import GPT2
+
+CONFIG = GPT2Config(hidden=32, layers=2, heads=4, vocab=61, context=40, dropout=0.3)
+PROMPTS = [[5], [7, 3, 9], [1, 2, 3, 4, 5, 6, 7, 8], [9, 9, 2], [60, 0, 13], [8, 0, 0, 8, 1, 1, 30, 31]]
+GREEDY = SamplingOptions(max_new_tokens=30, temperature=0)
+SAMPLED = SamplingOptions(max_new_tokens=20, temperature=1.3, top_k=40, top_p=0.97, seed=4)
+
+
+@pytest.fixture(scope="module")
+def model() -> GPT2:
+    model = GPT2(CONFIG)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.05, 0.25, generator=generator)
+    return model
+
+
+@pytest.fixture(scope="module")
+def theirs(model: GPT2, tmp_path_factory: pytest.TempPathFactory) -> transformers.GPT2LMHeadModel:
+    place = Path(tmp_path_factory.mktemp("export")) / "model"
+    save_folder(model.state_dict(), CONFIG, place)
+    return transformers.GPT2LMHeadModel.from_pretrained(place).eval()
+
+
+def continued(theirs: transformers.GPT2LMHeadModel, prompt: list[int], stop: int | None) -> list[int]:
+    tokens = torch.tensor([prompt])
+    result = theirs.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=30,
+        do_sample=False,
+        eos_token_id=stop,
+        pad_token_id=0,
+    )
+    new: list[int] = result[0, len(prompt) :].tolist()
+    return new[:-1] if new[-1] == stop else new
+
+
+def test_greedy_is_that_of_transformers(model: GPT2, theirs: transformers.GPT2LMHeadModel) -> None:
+    results = generate(model, PROMPTS, GREEDY)
+    assert results == [continued(theirs, prompt, None) for prompt in PROMPTS]
+    assert len({tuple(result) for result in results}) > 3, "the model is too dull to tell anything"
+
+
+def test_stop_token_is_that_of_transformers(model: GPT2, theirs: transformers.GPT2LMHeadModel) -> None:
+    stop = generate(model, PROMPTS, GREEDY)[1][4]
+    results = generate(model, PROMPTS, SamplingOptions(max_new_tokens=30, temperature=0, stop_token=stop))
+    assert results == [continued(theirs, prompt, stop) for prompt in PROMPTS]
+    assert len({len(result) for result in results}) > 1, "all stopped at once: nothing was tested"
+
+
+def test_samples_depend_on_the_seed_alone(model: GPT2) -> None:
+    first = generate(model, PROMPTS, SAMPLED)
+    torch.manual_seed(77)
+    torch.rand(5)
+    assert generate(model, PROMPTS, SAMPLED) == first
+    other = generate(model, PROMPTS, SamplingOptions(**{**vars(SAMPLED), "seed": 5}))
+    assert all(a != b for a, b in zip(first, other, strict=True))
+
+
+def test_prompts_do_not_disturb_each_other(model: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = generate(model, PROMPTS, SAMPLED)
+    others = [*PROMPTS[:3], [4, 4, 4], *PROMPTS[4:], [1], [2, 2, 2]]
+    apart = generate(model, others, SAMPLED)
+    assert [apart[n] for n in (0, 1, 2, 4, 5)] == [together[n] for n in (0, 1, 2, 4, 5)]
+    monkeypatch.setattr(generate_module, "MAX_BATCH", 1)
+    assert generate(model, PROMPTS, SAMPLED) == together
+    monkeypatch.setattr(generate_module, "MAX_BATCH", 32)
+    monkeypatch.setattr(generate_module, "PROMPT_LOGITS", 2 * 3 * CONFIG.vocab)
+    assert generate(model, PROMPTS, SAMPLED) == together
+
+
+def test_equal_prompts_are_sampled_apart(model: GPT2) -> None:
+    first, second = generate(model, [[7, 3], [7, 3]], SAMPLED)
+    assert first != second
+
+
+def test_several_continuations(model: GPT2) -> None:
+    options = SamplingOptions(**{**vars(SAMPLED), "num_return_sequences": 3})
+    results = generate(model, PROMPTS, options)
+    assert len(results) == 3 * len(PROMPTS)
+    assert results[::3] == generate(model, PROMPTS, SAMPLED), "the first is what there would be alone"
+    assert len({tuple(result) for result in results}) == len(results)
+
+
+def test_tokens_arrive_as_they_are_chosen(model: GPT2) -> None:
+    seen: list[tuple[int, int]] = []
+    results = generate(model, PROMPTS, GREEDY, on_token=lambda sequence, token: seen.append((sequence, token)))
+    for number, result in enumerate(results):
+        assert [token for sequence, token in seen if sequence == number] == result
+    # Prompts 1, 3 and 4 are of one length: their tokens arrive in turn.
+    assert [sequence for sequence, _ in seen if sequence in (1, 3, 4)][:6] == [1, 3, 4, 1, 3, 4]
+
+
+def test_the_context_can_be_filled(model: GPT2, theirs: transformers.GPT2LMHeadModel) -> None:
+    prompt = list(range(10))
+    assert generate(model, [prompt], GREEDY) == [continued(theirs, prompt, None)]
+    prompt = list(range(39))
+    with torch.no_grad():
+        best = theirs(torch.tensor([prompt])).logits[0, -1].argmax().item()
+    assert generate(model, [prompt], SamplingOptions(max_new_tokens=1, temperature=0)) == [[best]]
+
+
+def test_the_mode_is_restored(model: GPT2) -> None:
+    model.train()
+    model.final_norm.eval()
+    generate(model, [[1]], GREEDY)
+    assert model.training and model.layers["0"].training and not model.final_norm.training
+    with pytest.raises(RuntimeError, match="enough"):
+        generate(model, [[1]], GREEDY, on_token=_enough)
+    assert model.training and not model.final_norm.training
+    model.eval()
+    generate(model, [[1]], GREEDY)
+    assert not any(module.training for module in model.modules())
+
+
+def _enough(sequence: int, token: int) -> None:
+    raise RuntimeError("enough")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "changes", "kind", "words"),
+    [
+        ([[1], []], {}, ConfigError, ["prompt 2 of 2 is empty", "end-of-text"]),
+        ([[1] * 40], {}, ConfigError, ["40 tokens", "context is 40", "at most 39"]),
+        ([[1] * 20], {"max_new_tokens": 200}, ConfigError, ["20 tokens", "200", "--max-new-tokens 20"]),
+        ([[1, 61]], {}, DataError, ["token 61", "61 tokens", "tokenizer"]),
+        ([[-1]], {}, DataError, ["token -1"]),
+        ([[1]], {"top_k": 62}, ConfigError, ["top_k = 62", "at most 61"]),
+        ([[1]], {"top_p": 2.0}, ConfigError, ["top_p = 2.0"]),
+    ],
+)
+def test_refusals(
+    model: GPT2, prompts: list[list[int]], changes: dict[str, Any], kind: type[UserError], words: list[str]
+) -> None:
+    with pytest.raises(kind) as caught:
+        generate(model, prompts, SamplingOptions(**{"max_new_tokens": 5, **changes}))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_broken_weights_are_not_sampled() -> None:
+    broken = GPT2(CONFIG)
+    with torch.no_grad():
+        broken.final_norm.weight[3] = torch.nan
+    with pytest.raises(NumericsError, match="not finite"):
+        generate(broken, [[1]], GREEDY)
+
+
+def test_no_prompts(model: GPT2) -> None:
+    assert generate(model, [], GREEDY) == []

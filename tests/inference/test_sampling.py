@@ -1,0 +1,97 @@
+"""Sampling against transformers' logits processors, as probabilities; and against its own promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers.generation import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from paddock.errors import ConfigError
+from paddock.inference.sampling import SamplingOptions, choose, probabilities
+
+
+def some_logits(rows: int = 40, vocab: int = 57) -> torch.Tensor:
+    return 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("top_k", [None, 1, 5, 57])
+@pytest.mark.parametrize("top_p", [None, 1e-4, 0.3, 0.9, 1.0])
+def test_probabilities_are_those_of_transformers(
+    temperature: float, top_k: int | None, top_p: float | None
+) -> None:
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
+    if top_k is not None:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p is not None and top_p < 1:
+        warpers.append(TopPLogitsWarper(top_p))
+    logits = some_logits()
+    expected = warpers(torch.zeros(40, 1, dtype=torch.long), logits).softmax(dim=-1)
+    ours = probabilities(logits, SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p))
+    assert torch.equal(ours > 0, expected > 0)
+    torch.testing.assert_close(ours, expected)
+
+
+def test_the_token_that_crosses_top_p_stays() -> None:
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    kept = [int((probabilities(logits, SamplingOptions(top_p=p)) > 0).sum()) for p in (0.1, 0.45, 0.6, 0.9, 0.99)]
+    assert kept == [1, 1, 2, 3, 4]
+
+
+def test_equals_of_the_last_of_top_k_stay() -> None:
+    ours = probabilities(torch.tensor([[2.0, 1.0, 1.0, 0.0]]), SamplingOptions(top_k=2))
+    assert (ours > 0).tolist() == [[True, True, True, False]]
+
+
+def test_draws_follow_the_probabilities() -> None:
+    options = SamplingOptions(temperature=0.7, top_k=4)
+    logits = some_logits(1, 9).expand(20_000, 9)
+    drawn = choose(logits, options, [torch.Generator().manual_seed(seed) for seed in range(20_000)])
+    frequencies = torch.bincount(drawn, minlength=9) / 20_000
+    torch.testing.assert_close(frequencies, probabilities(logits[0], options), atol=0.015, rtol=0)
+
+
+def test_a_row_draws_from_its_own_generator() -> None:
+    options, logits = SamplingOptions(), some_logits(6)
+
+    def draw(rows: list[int]) -> list[int]:
+        generators = [torch.Generator().manual_seed(row) for row in rows]
+        return choose(logits[rows], options, generators).tolist()
+
+    together = draw([0, 1, 2, 3, 4, 5])
+    assert draw([0, 1, 2, 3, 4, 5]) == together
+    assert draw([4]) + draw([2]) == [together[4], together[2]]
+
+
+def test_greedy_takes_the_likeliest() -> None:
+    logits = some_logits()
+    assert torch.equal(choose(logits, SamplingOptions(temperature=0), []), logits.argmax(dim=-1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens = 0"),
+        ({"temperature": -0.1}, "temperature = -0.1"),
+        ({"temperature": float("nan")}, "temperature = nan"),
+        ({"top_k": 0}, "top_k = 0"),
+        ({"top_p": 0.0}, "top_p = 0.0"),
+        ({"top_p": 1.1}, "top_p = 1.1"),
+        ({"num_return_sequences": 0}, "num_return_sequences = 0"),
+        ({"temperature": 0, "top_k": 5}, "ignored"),
+        ({"temperature": 0, "top_p": 0.5}, "ignored"),
+        ({"temperature": 0, "num_return_sequences": 2}, "the same"),
+    ],
+)
+def test_options_that_cannot_be(changes: dict[str, Any], word: str) -> None:
+    SamplingOptions().check()
+    with pytest.raises(ConfigError) as caught:
+        SamplingOptions(**changes).check()
+    assert word in str(caught.value) and "fix:" in str(caught.value)

@@ -1,0 +1,102 @@
+"""Streamed text: what comes out piece by piece is what decoding the whole gives, without half characters."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
+
+from paddock.inference.text import TextStream
+
+TEXT = "naïve café — 日本語のテキスト 🙂🧑‍🚀 plain again\n"
+
+
+def decode_bytes(tokens: list[int]) -> str:
+    """A vocabulary of single bytes: the hardest one."""
+    return bytes(tokens).decode("utf-8", errors="replace")
+
+
+def pieces(stream: TextStream, tokens: list[int]) -> list[str]:
+    return [stream.push(token) for token in tokens] + [stream.finish()]
+
+
+def test_characters_come_whole() -> None:
+    out = pieces(TextStream(decode_bytes), list(TEXT.encode()))
+    assert [piece for piece in out if piece] == list(TEXT)
+    assert out[0] == "n" and out[2:4] == ["", "ï"], "each as soon as its last byte is there"
+
+
+@given(st.text(), st.data())
+def test_any_text_in_any_tokens(text: str, data: st.DataObject) -> None:
+    encoded = text.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(encoded)))))
+    chunks = [encoded[a:b] for a, b in zip([0, *cuts], [*cuts, len(encoded)], strict=True)]
+    stream = TextStream(lambda tokens: b"".join(chunks[token] for token in tokens).decode(errors="replace"))
+    out = pieces(stream, list(range(len(chunks))))
+    assert "".join(out) == text
+    if "\ufffd" not in text:
+        assert not any("\ufffd" in piece for piece in out)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_text(data: bytes) -> None:
+    assert "".join(pieces(TextStream(decode_bytes), list(data))) == decode_bytes(list(data))
+
+
+def test_an_unfinished_character_shows_at_the_end_only() -> None:
+    out = pieces(TextStream(decode_bytes), list("a€".encode()[:-1]))
+    assert out == ["a", "", "", "\ufffd"]
+
+
+def test_a_stream_can_be_used_again() -> None:
+    stream = TextStream(decode_bytes)
+    assert stream.finish() == ""
+    assert pieces(stream, list(b"ab")) == pieces(stream, list(b"ab")) == ["a", "b", ""]
+
+
+def test_a_decoder_that_treats_the_first_token_differently() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"▁one": 0, "▁two": 1, "s": 2, "?": 3}, unk_token="?"))
+    tokenizer.decoder = decoders.Metaspace()
+    tokens = [0, 1, 2, 0, 0, 2]
+    out = pieces(TextStream(tokenizer.decode), tokens)
+    assert out == ["one", " two", "s", " one", " one", "s", ""]
+
+
+def test_bytes_as_a_fallback() -> None:
+    """There, a run of bytes that is no text as a whole decodes to one mark for each of its bytes."""
+    vocab = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁hi": 256}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<0x00>"))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    tokens = [256, *"€🙂é".encode(), 256, *"日本".encode()]
+    assert tokenizer.decode(tokens) == " hi€🙂é hi日本"
+    out = pieces(TextStream(tokenizer.decode), tokens)
+    assert [piece for piece in out if piece] == [" hi", "€", "🙂", "é", " hi", "日", "本"]
+
+
+def test_the_cost_does_not_grow_with_the_length() -> None:
+    for data in (TEXT.encode() * 50, b"\x80\xff\xe2" * 1000, b"a" * 3000):
+        longest = 0
+
+        def decode(tokens: list[int]) -> str:
+            nonlocal longest
+            longest = max(longest, len(tokens))
+            return decode_bytes(tokens)
+
+        pieces(TextStream(decode), list(data))
+        assert longest <= 32
+
+
+def test_tokens_without_text() -> None:
+    """Special tokens that the decoder leaves out must not fill the window."""
+    longest = 0
+
+    def decode(tokens: list[int]) -> str:
+        nonlocal longest
+        longest = max(longest, len(tokens))
+        return decode_bytes([token for token in tokens if token < 256])
+
+    tokens = [*b"ab", *[300] * 100, *"é".encode(), 300, *b"c"]
+    assert "".join(pieces(TextStream(decode), tokens)) == "abéc"
+    assert longest <= 32

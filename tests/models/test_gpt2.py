@@ -1,0 +1,191 @@
+"""GPT-2 by itself: its fused loss, its cache, its causality and its initial weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from paddock.models.gpt2.config import GPT2Config
+from paddock.models.gpt2.model import GPT2
+from paddock.models.layers import cross_entropy
+from paddock.models.layers.cross_entropy import IGNORED, linear_cross_entropy
+from paddock.models.layers.initialization import initialize, seed_for
+
+CONFIG = GPT2Config(hidden=32, layers=2, heads=4, vocab=97, context=24, dropout=0.0)
+
+
+def tiny(**changes: Any) -> GPT2:
+    model = GPT2(CONFIG.model_copy(update=changes)).eval()
+    initialize(model, seed=5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    return model
+
+
+def some_tokens(batch: int = 3, time: int = 24) -> Tensor:
+    return torch.randint(97, (batch, time), generator=torch.Generator().manual_seed(2))
+
+
+def case(rows: int = 50, width: int = 12, vocab: int = 31) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(5, rows // 5, width, generator=generator).requires_grad_()
+    weight = torch.randn(vocab, width, generator=generator).requires_grad_()
+    labels = torch.randint(vocab, (5, rows // 5), generator=generator)
+    return hidden, weight, labels
+
+
+@pytest.mark.parametrize("ignored", ["none", "some", "all"])
+@pytest.mark.parametrize("chunk_rows", [1, 7, 49, 1000])
+def test_fused_loss_is_cross_entropy(ignored: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, labels = case()
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", chunk_rows * weight.shape[0])
+    if ignored != "none":
+        labels[1:3, ::2] = IGNORED
+    if ignored == "all":
+        labels.fill_(IGNORED)
+    loss = linear_cross_entropy(hidden, weight, labels)
+    expected = F.cross_entropy((hidden @ weight.T).flatten(0, 1), labels.flatten(), reduction="sum")
+    torch.testing.assert_close(loss, expected)
+    # Scaled, as a trainer scales it: the gradient that was computed ahead has to follow.
+    gradients = torch.autograd.grad(0.37 * loss, [hidden, weight])
+    for gradient, wanted in zip(gradients, torch.autograd.grad(0.37 * expected, [hidden, weight]), strict=True):
+        torch.testing.assert_close(gradient, wanted)
+
+
+def test_fused_loss_of_frozen_parts() -> None:
+    hidden, weight, labels = case()
+    expected = torch.autograd.grad(linear_cross_entropy(hidden, weight, labels), [hidden, weight])
+    loss = linear_cross_entropy(hidden.detach(), weight, labels)
+    torch.testing.assert_close(torch.autograd.grad(loss, [weight])[0], expected[1])
+    loss = linear_cross_entropy(hidden, weight.detach(), labels)
+    torch.testing.assert_close(torch.autograd.grad(loss, [hidden])[0], expected[0])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_no_gradient_is_built_when_nobody_asks(
+    mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, weight, labels = case()
+    expected = linear_cross_entropy(hidden, weight, labels)
+
+    def refuse(*_: Tensor) -> Tensor:
+        raise AssertionError("a gradient was computed")
+
+    monkeypatch.setattr(cross_entropy, "_logit_gradient", refuse)
+    with mode():
+        loss = linear_cross_entropy(hidden, weight, labels)
+    assert not loss.requires_grad
+    torch.testing.assert_close(loss, expected.detach())
+
+
+def test_model_loss_and_gradients_are_those_of_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", 10 * 97)
+    model, tokens = tiny(), some_tokens()
+    labels = tokens.roll(-1, dims=1)
+    labels[:, -1] = IGNORED
+    loss = model(tokens, labels=labels)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    expected = F.cross_entropy(model(tokens).flatten(0, 1), labels.flatten(), reduction="sum")
+    torch.testing.assert_close(loss, expected)
+    for gradient, wanted in zip(
+        gradients, torch.autograd.grad(expected, list(model.parameters())), strict=True
+    ):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("prompt", [1, 5, 23])
+def test_cache_gives_the_logits_of_the_whole(prompt: int) -> None:
+    model, tokens = tiny(), some_tokens()
+    with torch.inference_mode():
+        whole = model(tokens)
+        cache = model.new_cache(3, 24)
+        parts = [model(tokens[:, :prompt], cache=cache)[:, -1:]]
+        parts += [model(tokens[:, place : place + 1], cache=cache) for place in range(prompt, 24)]
+    assert cache.length == 24
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole[:, prompt - 1 :], rtol=1e-4, atol=1e-4)
+
+
+def test_cache_follows_a_choice_of_rows() -> None:
+    model, tokens = tiny(), some_tokens()
+    rows = torch.tensor([2, 0, 0])
+    with torch.inference_mode():
+        cache = model.new_cache(3, 8)
+        model(tokens[:, :7], cache=cache)
+        cache.reorder(rows)
+        logits = model(tokens[rows, 7:8], cache=cache)
+        torch.testing.assert_close(logits, model(tokens[rows, :8])[:, -1:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("place", [1, 12, 23])
+def test_a_later_token_never_changes_earlier_logits(place: int) -> None:
+    model, tokens = tiny(), some_tokens()
+    changed = tokens.clone()
+    changed[:, place] = (changed[:, place] + 1) % 97
+    with torch.no_grad():
+        before, after = model(tokens), model(changed)
+    torch.testing.assert_close(after[:, :place], before[:, :place], rtol=0, atol=0)
+    assert not torch.allclose(after[:, place:], before[:, place:], atol=1e-2)
+
+
+def test_initial_weights_depend_on_seed_and_name_only() -> None:
+    first, deeper, other = GPT2(CONFIG), GPT2(CONFIG.model_copy(update={"layers": 3})), GPT2(CONFIG)
+    torch.manual_seed(99)
+    initialize(first, seed=1)
+    torch.manual_seed(100)
+    initialize(deeper, seed=1)
+    initialize(other, seed=2)
+    for name, parameter in first.named_parameters():
+        if not name.endswith("output.weight"):  # those begin smaller in a deeper model
+            assert torch.equal(parameter, deeper.get_parameter(name)), name
+        drawn = parameter.dim() > 1
+        assert torch.equal(parameter, other.get_parameter(name)) != drawn, name
+    alike = [first.get_parameter(f"layers.{index}.attention.qkv.weight") for index in (0, 1)]
+    assert not torch.equal(*alike)
+    assert seed_for(1, "a") == 868106508246989684, "another machine or version must draw the same"
+
+
+def test_initial_spread() -> None:
+    model = GPT2(CONFIG.model_copy(update={"hidden": 128, "layers": 8}))
+    initialize(model, seed=0)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            constant = 1.0 if name.endswith("norm.weight") else 0.0
+            assert torch.equal(parameter, torch.full_like(parameter, constant)), name
+        else:
+            expected = 0.02 / math.sqrt(16) if name.endswith("output.weight") else 0.02
+            assert parameter.std().item() == pytest.approx(expected, rel=0.1), name
+
+
+def test_number_of_parameters() -> None:
+    for changes in ({}, {"feed_forward": 50, "layers": 3}):
+        model = tiny(**changes)
+        assert model.config.num_parameters() == sum(p.numel() for p in model.parameters())
+
+
+def test_bfloat16_autocast_is_close() -> None:
+    model, tokens = tiny(), some_tokens()
+    exact = model(tokens, labels=tokens)
+    wanted = torch.autograd.grad(exact, list(model.parameters()))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(tokens, labels=tokens)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact.item(), rel=2e-2)
+    assert loss.item() != exact.item(), "autocast had no effect"
+    for gradient, like in zip(torch.autograd.grad(loss, list(model.parameters())), wanted, strict=True):
+        assert gradient.dtype == torch.float32
+        assert F.cosine_similarity(gradient.flatten(), like.flatten(), dim=0) > 0.99
+
+
+def test_dropout_only_in_training() -> None:
+    model, tokens = tiny(dropout=0.5), some_tokens()
+    with torch.no_grad():
+        assert torch.equal(model(tokens), model(tokens))
+        model.train()
+        assert not torch.allclose(model(tokens), model(tokens))
