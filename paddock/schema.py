@@ -16,9 +16,7 @@ from paddock.errors import ConfigError, did_you_mean
 class ConfigModel(BaseModel):
     """One section of a recipe. Unknown keys are errors; attribute docstrings become the help text."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     def __init__(self, **data: Any) -> None:
         try:
@@ -43,7 +41,11 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str
     path = _path_in(model, location)
     if detail["type"] == "extra_forbidden":
         choices = sorted(field_names(_section(model, location[:-1])))
-        return f"unknown key {path}", f'there is no "{location[-1]}" here', did_you_mean(location[-1], choices)
+        return (
+            f"unknown key {path}",
+            f'there is no "{location[-1]}" here',
+            did_you_mean(location[-1], choices),
+        )
     if detail["type"] == "missing":
         return f"{path} is missing", "it has no default", f"set {path}"
     cause = detail.get("ctx", {}).get("error")

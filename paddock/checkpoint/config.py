@@ -6,6 +6,9 @@ from pydantic import Field
 
 from paddock.schema import ConfigModel
 
+FOLDER = "checkpoints"
+"""Where a run directory keeps them."""
+
 
 class CheckpointConfig(ConfigModel):
     """Checkpoints; one is always written at the end of a run, and when it is stopped."""

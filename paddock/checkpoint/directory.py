@@ -9,11 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from paddock.checkpoint.storage import describe_checkpoint, is_checkpoint, write_checkpoint
+from paddock.checkpoint.config import FOLDER
+from paddock.checkpoint.storage import is_checkpoint, write_checkpoint
 from paddock.errors import DataError
 from paddock.files import disk_errors, replace_link
-
-FOLDER = "checkpoints"
 
 
 class CheckpointDirectory:
@@ -73,6 +72,3 @@ def find_checkpoint(source: str | Path) -> Path:
         why="a run directory has checkpoints/step-…, and a checkpoint has a checkpoint.json",
         fix="check the path; a run that was stopped before its first step has nothing to load",
     )
-
-
-__all__ = ["FOLDER", "CheckpointDirectory", "describe_checkpoint", "find_checkpoint"]

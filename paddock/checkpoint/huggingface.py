@@ -162,17 +162,13 @@ def _check_same_model(folder: Path, config: ModelConfig, translation: Translatio
             )
 
 
-def _match(
-    folder: Path, translation: Translation, rules: list[TensorRule]
-) -> list[tuple[TensorRule, StoredTensor]]:
+def _match(folder: Path, translation: Translation, rules: list[TensorRule]) -> list[tuple[TensorRule, StoredTensor]]:
     """Each rule with its tensor; an error that lists everything that is missing, unknown or does not fit."""
     stored: dict[str, StoredTensor] = {}
     for found, tensor in open_weights(folder).items():
         name = translation.canonical_name(found)
         if name in stored:
-            raise DataError(
-                f"{tensor.file} has {name} twice", why=f"once as {found}, once under its other name"
-            )
+            raise DataError(f"{tensor.file} has {name} twice", why=f"once as {found}, once under its other name")
         if name is not None:
             stored[name] = tensor
     tied = {name: stored.pop(name) for name in translation.TIED_NAMES if name in stored}

@@ -124,9 +124,7 @@ def read_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         dcp.load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
 
 
-def check_names(
-    path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tuple[torch.Size, torch.dtype]]
-) -> None:
+def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tuple[torch.Size, torch.dtype]]) -> None:
     """Every wanted tensor is there, with the same shape, or an error that lists those that are not."""
     missing = [name for name in wanted if name not in saved]
     misshapen = [

@@ -59,9 +59,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
     except ValueError as error:  # also what is not UTF-8
-        raise DataError(
-            f"{path} is not valid JSON", why=str(error), fix="copy or download it again"
-        ) from error
+        raise DataError(f"{path} is not valid JSON", why=str(error), fix="copy or download it again") from error
     if not isinstance(values, dict):
         raise DataError(f"{path} is not a JSON object", why=f"it holds a {type(values).__name__}")
     return values
@@ -83,9 +81,7 @@ def _open_shards(index: Path) -> dict[str, StoredTensor]:
             )
         for name, tensor in _open(index.parent / file).items():
             if name in found:
-                raise DataError(
-                    f"{tensor.file} repeats {name}", why=f"{found[name].file.name} has it already"
-                )
+                raise DataError(f"{tensor.file} repeats {name}", why=f"{found[name].file.name} has it already")
             found[name] = tensor
     for name, file in weight_map.items():
         if name not in found or found[name].file.name != file:

@@ -76,7 +76,9 @@ MEGATRON = [
     _rename("--num-accumulation-steps", "batch.accumulation"),
     _rename("--train-iters", "train.steps"),
     Alias(
-        ("--train-samples",), "--train.samples", lambda value: ["--train.samples", value, "--train.steps", "None"]
+        ("--train-samples",),
+        "--train.samples",
+        lambda value: ["--train.samples", value, "--train.steps", "None"],
     ),
     _switch("--checkpoint-activations", "--parallel.recompute", "full"),
     _switch("--fp16", "--precision.compute", "float16"),
@@ -109,7 +111,9 @@ MEGATRON = [
     _no_meaning("--use-rdma", "the collective library picks the transport"),
     _no_meaning("--multihead-attention-fusion", "fused attention is always on"),
     _no_meaning(
-        "--make-vocab-size-divisible-by", "the vocabulary is padded in memory as a layout needs, never in files", True
+        "--make-vocab-size-divisible-by",
+        "the vocabulary is padded in memory as a layout needs, never in files",
+        True,
     ),
     _no_meaning("--metric-print-format", "metrics are a live bar on a terminal and plain lines elsewhere", True),
     _no_meaning("--save-last", "the last step is always saved"),
@@ -183,7 +187,10 @@ def _own_position(addresses: list[str]) -> int:
                 continue
             return position
     raise bad_value(
-        "--node-ips", ",".join(addresses), "none of them is an address of this host", "run this on one of the nodes"
+        "--node-ips",
+        ",".join(addresses),
+        "none of them is an address of this host",
+        "run this on one of the nodes",
     )
 
 

@@ -78,7 +78,9 @@ def _length(recipe: Recipe, world: int) -> str:
     given = [f"{value} {name}" for name, value in limits.items() if value is not None]
     if not given:
         raise ConfigError(
-            "the run has no end", why="train.steps, train.samples and train.epochs are all None", fix="set --steps N"
+            "the run has no end",
+            why="train.steps, train.samples and train.epochs are all None",
+            fix="set --steps N",
         )
     return "ends after " + " or ".join(given) + (", whichever comes first" if len(given) > 1 else "")
 
@@ -95,7 +97,8 @@ def _schedule(recipe: Recipe, world: int) -> str:
     end = schedule.decay_steps or recipe.train.steps
     if end is not None:
         warmup = warmup_steps(schedule, end)
-        if warmup >= end and schedule.name != "constant":
+        # A short trial of a long recipe may end within its warm-up; a decay that never begins is a mistake.
+        if schedule.decay_steps is not None and warmup >= end and schedule.name != "constant":
             raise bad_value(
                 "schedule.warmup",
                 schedule.warmup,

@@ -65,6 +65,9 @@ class TokenizerConfig(ConfigModel):
                 )
             if name not in needs and value is not None:
                 raise bad_value(
-                    f"tokenizer.{name}", value, f"tokenizer.kind = {self.kind} would ignore it", "set tokenizer.kind"
+                    f"tokenizer.{name}",
+                    value,
+                    f"tokenizer.kind = {self.kind} would ignore it",
+                    "set tokenizer.kind",
                 )
         return self

@@ -11,6 +11,8 @@ def embedded_documents() -> list[str]:
         from pydoc_data.topics import topics
     except ImportError:
         raise DataError(
-            "this Python has no pydoc_data", why="its distribution left it out", fix="use --data.source indexed"
+            "this Python has no pydoc_data",
+            why="its distribution left it out",
+            fix="use --data.source indexed",
         ) from None
     return [text.strip() for _, text in sorted(topics.items()) if text.strip()]

@@ -16,7 +16,7 @@ from pathlib import Path
 from paddock.data.config import DataConfig, TokenizerConfig
 from paddock.data.embedded import embedded_documents
 from paddock.data.indexed import IndexedTokens, IndexedWriter
-from paddock.data.tokenizer import FILE_NAME, Tokenizer, load_tokenizer, load_tokenizer_folder, train_tokenizer
+from paddock.data.tokenizer import Tokenizer, load_tokenizer, load_tokenizer_folder, train_tokenizer
 from paddock.errors import ConfigError, DataError, UserError
 from paddock.files import disk_errors
 
@@ -91,6 +91,3 @@ def cache_folder(data: DataConfig) -> Path:
         return Path(data.cache).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "paddock"
-
-
-__all__ = ["FILE_NAME", "PreparedData", "cache_folder", "prepare"]

@@ -20,7 +20,9 @@ class Sampler:
 
     def step(self, position: int) -> list[range]:
         """This process's micro-batches of the step that begins at sample `position`."""
-        starts = (position + (index * self.data_size + self.data_rank) * self.micro for index in range(self.accumulation))
+        starts = (
+            position + (index * self.data_size + self.data_rank) * self.micro for index in range(self.accumulation)
+        )
         return [range(start, start + self.micro) for start in starts]
 
 

@@ -74,10 +74,7 @@ def choose(logits: Tensor, options: SamplingOptions, generators: Sequence[torch.
     if options.greedy:
         return logits.argmax(dim=-1)
     weights = probabilities(logits.to("cpu", torch.float32), options)
-    drawn = [
-        torch.multinomial(row, 1, generator=generator)
-        for row, generator in zip(weights, generators, strict=True)
-    ]
+    drawn = [torch.multinomial(row, 1, generator=generator) for row, generator in zip(weights, generators, strict=True)]
     return torch.cat(drawn).to(logits.device)
 
 

@@ -28,7 +28,9 @@ class TextStream:
         """The text that this token completes: often a word, sometimes nothing yet."""
         self._window.append(token)
         text = self._decode(self._window)
-        pending = min(len(text) - len(text.rstrip(_REPLACEMENT)), _MAX_PENDING)
+        pending = len(text) - len(text.rstrip(_REPLACEMENT))
+        if len(self._window) - self._complete > _MAX_PENDING:
+            pending = min(pending, _MAX_PENDING)  # the marks before these will not become a character
         end = len(text) - pending
         new = text[self._shown : end]
         self._shown = max(self._shown, end)
@@ -37,7 +39,9 @@ class TextStream:
             self._forget(self._complete, waiting)
             self._complete = len(self._window)
         elif len(self._window) - self._complete > _MAX_SEGMENT:
-            self._forget(len(self._window) - _MAX_PENDING - 1, waiting)
+            # Tokens without text of their own hold no part of a character.
+            self._window = [token for token in self._window if self._decode([token])]
+            self._forget(max(0, len(self._window) - _MAX_PENDING - 1), waiting)
             self._complete = 0
         return new
 
@@ -49,7 +53,5 @@ class TextStream:
 
     def _forget(self, tokens: int, waiting: int) -> None:
         """Drop the window's first tokens; so many characters at its end still wait to be shown."""
-        if tokens == 0:
-            return
         del self._window[:tokens]
         self._shown = len(self._decode(self._window)) - waiting

@@ -26,7 +26,9 @@ def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"
         raise ConfigError(
             f"{source} is {'already' if path.exists() else 'not'} "
             + ("a Hugging Face folder" if to == "huggingface" else "one: it has no config.json"),
-            fix=f"set --to {'paddock' if to == 'huggingface' else 'huggingface'}" if path.exists() else "check the path",
+            fix=f"set --to {'paddock' if to == 'huggingface' else 'huggingface'}"
+            if path.exists()
+            else "check the path",
         )
     return _export(path, destination, dtype) if to == "huggingface" else _import(path, destination, dtype)
 

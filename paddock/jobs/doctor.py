@@ -64,9 +64,7 @@ def render(report: dict[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=box.HORIZONTALS, show_header=False, title=f"Paddock {report['paddock']}", pad_edge=False
-    )
+    table = Table(box=box.HORIZONTALS, show_header=False, title=f"Paddock {report['paddock']}", pad_edge=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

@@ -60,7 +60,13 @@ def work(payload: dict[str, Any]) -> None:
         started = time.perf_counter()
         with counted("evaluate", visible=world.speaks) as tick:
             metrics = measure(
-                task, model, samples, world, micro, autocast_for(recipe.precision, world.adapter), on_batch=tick
+                task,
+                model,
+                samples,
+                world,
+                micro,
+                autocast_for(recipe.precision, world.adapter),
+                on_batch=tick,
             )
         seconds = time.perf_counter() - started
         if not world.speaks:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock import __version__
-from paddock.checkpoint.directory import FOLDER
+from paddock.checkpoint.config import FOLDER
 from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe
 from paddock.data.prepare import PreparedData

@@ -31,7 +31,7 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
     run_dir = run_dir or default_run_dir(name)
-    payload = {"recipe": recipe.to_dict(), "run_dir": str(run_dir), "command": sys.argv}
+    payload: dict[str, Any] = {"recipe": recipe.to_dict(), "run_dir": str(run_dir), "command": sys.argv}
     if not under_torchrun():
         set_up(recipe, run_dir)
         payload["is_set_up"] = True

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from paddock.checkpoint.directory import FOLDER, find_checkpoint
+from paddock.checkpoint.config import FOLDER
+from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config
 from paddock.checkpoint.storage import describe_checkpoint, read_tensors
 from paddock.checkpoint.tensors import tensors_of

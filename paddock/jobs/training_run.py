@@ -186,7 +186,10 @@ class TrainingRun:
             ("begins from", self._begun_from),
             ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),
             ("precision", recipe.precision.compute + (", compiled" if self._compiled else "")),
-            ("memory", f"{show.bytes_(memory)} a process for weights, gradients and optimizer, before activations"),
+            (
+                "memory",
+                f"{show.bytes_(memory)} a process for weights, gradients and optimizer, before activations",
+            ),
             ("run", str(self.run_dir)),
         ]
 

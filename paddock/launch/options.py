@@ -34,9 +34,7 @@ class LaunchOptions:
         for name in ("nproc_per_node", "nnodes"):
             if getattr(self, name) < 1:
                 flag = "--" + name.replace("_", "-")
-                raise bad_value(
-                    flag, getattr(self, name), "a job has at least one process", f"{flag} 1 or more"
-                )
+                raise bad_value(flag, getattr(self, name), "a job has at least one process", f"{flag} 1 or more")
         if not 0 <= self.node_rank < self.nnodes:
             raise bad_value(
                 "--node-rank",

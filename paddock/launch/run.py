@@ -63,9 +63,7 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
         raise
 
 
-def _run_many(
-    target: str, payload: dict[str, Any], options: LaunchOptions, errors: Path, reports: Path
-) -> None:
+def _run_many(target: str, payload: dict[str, Any], options: LaunchOptions, errors: Path, reports: Path) -> None:
     from torch.distributed import DistError
 
     if options.node_rank == 0:

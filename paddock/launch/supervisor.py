@@ -46,10 +46,7 @@ class RankStreams(LogsSpecs):
         ranks = {local: int(env["RANK"]) for local, env in envs.items()}
         return LogsDest(
             stdouts={local: os.devnull if rank else "" for local, rank in ranks.items()},
-            stderrs={
-                local: str(self.reports / f"rank{rank}.stderr") if rank else ""
-                for local, rank in ranks.items()
-            },
+            stderrs={local: str(self.reports / f"rank{rank}.stderr") if rank else "" for local, rank in ranks.items()},
             error_files=dict.fromkeys(ranks, ""),  # ours are richer, see failure.py
         )
 
@@ -132,9 +129,7 @@ class Supervisor(LocalElasticAgent):
             self._end_the_others()
         return super()._monitor_workers(worker_group)
 
-    def _shutdown(
-        self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SECONDS_TO_TERMINATE
-    ) -> None:
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SECONDS_TO_TERMINATE) -> None:
         super()._shutdown(signal.SIGKILL if self._at_once else death_sig, SECONDS_TO_TERMINATE)
         self._sweep()
 
@@ -157,9 +152,7 @@ class Supervisor(LocalElasticAgent):
 
     def _failed_ranks(self) -> set[int]:
         running = self._running()
-        return {
-            rank for rank, process in self._processes().items() if rank not in running and process.returncode
-        }
+        return {rank for rank, process in self._processes().items() if rank not in running and process.returncode}
 
     def _pass_on_stop(self) -> None:
         if not self._told:

@@ -24,4 +24,4 @@ def _forget(block: nn.Module) -> None:
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    block.forward = recomputed  # type: ignore[method-assign]
+    block.forward = recomputed

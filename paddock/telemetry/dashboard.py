@@ -73,9 +73,7 @@ class Dashboard:
 
     def _metrics(self, width: int, with_trend: bool) -> Text:
         if not self.cells:
-            return Text(
-                "the first steps are under way …" if self.step == 0 else "", style="dim", no_wrap=True
-            )
+            return Text("the first steps are under way …" if self.step == 0 else "", style="dim", no_wrap=True)
         line = Text(no_wrap=True, overflow="crop", end="")
         for label, value in self.cells:
             cell = Text.assemble((f"{_SHORT.get(label, label)} ", "dim"), (value, _style(label, value)))

@@ -52,9 +52,7 @@ class LineFormatter:
         if group == "train" and step and self.total_steps is not None:
             step_time = data.get("train.step_time")
             self.pace.observe(step[1])
-            left = self.pace.seconds_left(
-                self.total_steps, step_time if isinstance(step_time, float) else None
-            )
+            left = self.pace.seconds_left(self.total_steps, step_time if isinstance(step_time, float) else None)
         if left is not None:
             cells.append(("eta", format.duration(round(left))))
         texts = [self._padded(f"{group}/{label}", f"{label} {value}") for label, value in cells]

@@ -28,9 +28,7 @@ class TensorBoardSink:
         self.directory = Path(directory)
         self._last_step = 0
         with disk_errors(self.directory):
-            self._writer = SummaryWriter(
-                str(directory), purge_step=None if resume_step is None else resume_step + 1
-            )
+            self._writer = SummaryWriter(str(directory), purge_step=None if resume_step is None else resume_step + 1)
 
     def metadata(
         self, name: str, *, unit: str | None = None, goal: str | None = None, stage: str | None = None

@@ -69,7 +69,10 @@ class ScheduleConfig(ConfigModel):
     def _check(self) -> ScheduleConfig:
         if self.warmup >= 1 and self.warmup != int(self.warmup):
             raise bad_value(
-                "schedule.warmup", self.warmup, "a fraction is below 1, a number of steps is whole", "e.g. 0.01 or 100"
+                "schedule.warmup",
+                self.warmup,
+                "a fraction is below 1, a number of steps is whole",
+                "e.g. 0.01 or 100",
             )
         if self.name == "step" and self.step_size is None:
             raise ConfigError("schedule.name = step needs schedule.step_size", fix="set --schedule.step-size STEPS")

@@ -95,7 +95,7 @@ class TrainingLoop:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._samples = task.training_samples()
         self._held_out = task.validation_samples() if settings.evaluate_every else None
-        self._saved_step = progress.step
+        self._saved_step = self._evaluated_step = progress.step
 
     def run(self) -> Progress:
         """Train to the end. Returns how far it came."""
@@ -186,6 +186,7 @@ class TrainingLoop:
             self.settings.evaluate_samples,
         )
         progress = self.progress
+        self._evaluated_step = progress.step
         if metrics["loss"] < progress.best_loss:
             progress.best_loss, progress.best_step = metrics["loss"], progress.step
         self._stream.log(self._position(), {f"val.{name}": value for name, value in metrics.items()})

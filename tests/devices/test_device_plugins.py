@@ -123,7 +123,5 @@ print(select("cpu").name)
 """,
         torch_npu=BROKEN,
     )
-    reason = (
-        "torch_npu is installed but failed: OSError: libascendcl.so: cannot open shared object file [acl]"
-    )
+    reason = "torch_npu is installed but failed: OSError: libascendcl.so: cannot open shared object file [acl]"
     assert out.splitlines() == [f"False True {reason}", f"npu 3 {reason}", f"auto 3 {reason}", "cpu"]

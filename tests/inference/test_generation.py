@@ -29,7 +29,11 @@ def model() -> GPT2:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.normal_(0.05, 0.25, generator=generator)
+            # Large matrices and small biases: the context decides, not one favourite token.
+            parameter.normal_(0.0, 0.7 if parameter.dim() > 1 else 0.1, generator=generator)
+        for name, parameter in model.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter += 1.0
     return model
 
 

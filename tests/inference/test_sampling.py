@@ -24,9 +24,7 @@ def some_logits(rows: int = 40, vocab: int = 57) -> torch.Tensor:
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("top_k", [None, 1, 5, 57])
 @pytest.mark.parametrize("top_p", [None, 1e-4, 0.3, 0.9, 1.0])
-def test_probabilities_are_those_of_transformers(
-    temperature: float, top_k: int | None, top_p: float | None
-) -> None:
+def test_probabilities_are_those_of_transformers(temperature: float, top_k: int | None, top_p: float | None) -> None:
     warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
     if top_k is not None:
         warpers.append(TopKLogitsWarper(top_k))
@@ -43,6 +41,13 @@ def test_the_token_that_crosses_top_p_stays() -> None:
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     kept = [int((probabilities(logits, SamplingOptions(top_p=p)) > 0).sum()) for p in (0.1, 0.45, 0.6, 0.9, 0.99)]
     assert kept == [1, 1, 2, 3, 4]
+
+
+def test_top_p_on_the_line() -> None:
+    logits = torch.zeros(1, 4)  # exactly a quarter each
+    expected = TopPLogitsWarper(0.5)(torch.zeros(1, 1, dtype=torch.long), logits).softmax(dim=-1)
+    ours = probabilities(logits, SamplingOptions(top_p=0.5))
+    assert int((ours > 0).sum()) == int((expected > 0).sum()) == 2
 
 
 def test_equals_of_the_last_of_top_k_stay() -> None:

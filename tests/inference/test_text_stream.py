@@ -66,9 +66,7 @@ def test_bytes_as_a_fallback() -> None:
     """There, a run of bytes that is no text as a whole decodes to one mark for each of its bytes."""
     vocab = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁hi": 256}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<0x00>"))
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     tokens = [256, *"€🙂é".encode(), 256, *"日本".encode()]
     assert tokenizer.decode(tokens) == " hi€🙂é hi日本"
     out = pieces(TextStream(tokenizer.decode), tokens)

@@ -64,9 +64,7 @@ def test_libraries_are_not_imported_to_be_found() -> None:
     import subprocess
     import sys
 
-    code = (
-        "import sys; from paddock.jobs import doctor; doctor.diagnose(); print('transformers' in sys.modules)"
-    )
+    code = "import sys; from paddock.jobs import doctor; doctor.diagnose(); print('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -53,9 +53,7 @@ def test_one_process_runs_in_place(tmp_path):
         run("paddock.launch.target:check_target", {}, LaunchOptions(nproc_per_node=0), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "target", ["os:system", "paddock", "paddock.x", "paddock.x:", "paddock.x:a.b", "paddockx.y:z"]
-)
+@pytest.mark.parametrize("target", ["os:system", "paddock", "paddock.x", "paddock.x:", "paddock.x:a.b", "paddockx.y:z"])
 @pytest.mark.parametrize("options", [LaunchOptions(), TWO])
 def test_foreign_targets_are_refused(target, options, tmp_path):
     with pytest.raises(ConfigError, match="cannot launch"):
@@ -161,10 +159,7 @@ def test_two_nodes(tmp_path):
     payload = json.dumps({"directory": str(tmp_path)})
     command = [sys.executable, COMMAND, JOBS + "all_reduce_job", payload, str(tmp_path), "nnodes=2"]
     command += ["master_addr=127.0.0.1", f"master_port={port}"]
-    nodes = [
-        subprocess.Popen([*command, f"node_rank={rank}"], stdout=subprocess.PIPE, text=True)
-        for rank in (0, 1)
-    ]
+    nodes = [subprocess.Popen([*command, f"node_rank={rank}"], stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
     assert [node.communicate(timeout=120)[0] for node in nodes] == ["rank 0 sum 3\n", ""]
     assert [node.returncode for node in nodes] == [0, 0]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers.activations import ACT2FN
 
-from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config, save_folder
+from paddock.checkpoint.huggingface import (
+    is_huggingface_folder,
+    load_weights,
+    read_config,
+    read_weights,
+    save_folder,
+)
 from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.huggingface import from_huggingface_config, tensors, to_huggingface_config
@@ -156,9 +164,7 @@ def test_a_part_of_the_model_takes_its_part(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("max_shard_bytes", [10**9, 20_000])
-def test_export_is_what_transformers_loads(
-    changes: dict[str, Any], max_shard_bytes: int, tmp_path: Path
-) -> None:
+def test_export_is_what_transformers_loads(changes: dict[str, Any], max_shard_bytes: int, tmp_path: Path) -> None:
     sizes = {"hidden": 32, "layers": 2, "heads": 4, "vocab": 97, "context": 24}
     ours = random_model(GPT2Config(**{**sizes, **changes}))
     place = tmp_path / "new" / "export"
@@ -194,9 +200,7 @@ def test_export_adds_files_before_it_appears(tmp_path: Path) -> None:
         assert not place.exists()
         (folder / "vocab.json").write_text("{}")
 
-    save_folder(
-        model.state_dict(), model.config, place, bos_token_id=9, eos_token_id=10, add_files=add_files
-    )
+    save_folder(model.state_dict(), model.config, place, bos_token_id=9, eos_token_id=10, add_files=add_files)
     assert (place / "vocab.json").exists()
     config = transformers.AutoConfig.from_pretrained(place)
     assert (config.bos_token_id, config.eos_token_id) == (9, 10)
@@ -231,6 +235,27 @@ def test_export_refuses(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 missing: final_norm.weight"):
         save_folder(state, model.config, tmp_path / "export")
     assert not list(tmp_path.iterdir())
+
+
+def test_one_tensor_is_in_flight_at_a_time(tmp_path: Path) -> None:
+    model = random_model(GPT2Config(hidden=8, layers=6, heads=2, vocab=11, context=4))
+    handed_out: list[weakref.ref[torch.Tensor]] = []
+
+    def watched(value: torch.Tensor) -> torch.Tensor:
+        handed_out.append(weakref.ref(value))
+        assert sum(reference() is not None for reference in handed_out) <= 2
+        return value
+
+    class Lazy(UserDict[str, torch.Tensor]):
+        def __getitem__(self, name: str) -> torch.Tensor:
+            return watched(super().__getitem__(name).clone())
+
+    save_folder(Lazy(model.state_dict()), model.config, tmp_path / "export")
+    assert len(handed_out) == len(model.state_dict())
+    handed_out.clear()
+    for _, value in read_weights(tmp_path / "export", model.config):
+        watched(value)
+    assert len(handed_out) == len(model.state_dict())
 
 
 def test_rules_cover_the_model_and_invert() -> None:

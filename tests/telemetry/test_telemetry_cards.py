@@ -6,9 +6,7 @@ from rich.console import Console
 from paddock.telemetry.cards import end_card, run_card
 
 ROWS = [("model", "gpt2, 3.1M parameters"), ("run", "runs/" + "long-name/" * 10)]
-COMMAND = (
-    'paddock generate runs/gpt2-tiny-20260101-120000 --prompt "The [import] statement" --max-new-tokens 40'
-)
+COMMAND = 'paddock generate runs/gpt2-tiny-20260101-120000 --prompt "The [import] statement" --max-new-tokens 40'
 
 
 @pytest.fixture(autouse=True)
@@ -19,9 +17,7 @@ def a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_panel_on_a_terminal() -> None:
     output = io.StringIO()
-    run_card(
-        "gpt2/tiny", ROWS, console=Console(width=80, force_terminal=True, file=output, color_system=None)
-    )
+    run_card("gpt2/tiny", ROWS, console=Console(width=80, force_terminal=True, file=output, color_system=None))
     lines = output.getvalue().splitlines()
     assert lines[0].startswith("╭─ gpt2/tiny ─")
     assert all(len(line) <= 80 for line in lines)

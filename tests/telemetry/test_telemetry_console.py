@@ -158,9 +158,7 @@ def test_the_terminal_is_given_back() -> None:
     console, before = terminal(80), sys.stderr
     sink = ConsoleSink(300, console=console)
     sink.tick(1)
-    assert written(console).rindex("\x1b[?25h") > written(console).rindex(
-        "\x1b[?25l"
-    )  # cursor shown while live
+    assert written(console).rindex("\x1b[?25h") > written(console).rindex("\x1b[?25l")  # cursor shown while live
     assert sys.stderr is not before
     sink.close()
     sink.close()
@@ -212,9 +210,7 @@ def test_plain_lines(monkeypatch: pytest.MonkeyPatch, setting: tuple[str, str]) 
     assert val == "step    10/300  val.loss 4.2100"
 
 
-def test_default_console_is_standard_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_console_is_standard_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # may not draw live bars into a file
     sink = ConsoleSink(300)
     sink.log((0, 10), {"train.loss": 3.0})

@@ -127,9 +127,7 @@ def test_resuming_drops_what_came_after_the_step_and_nothing_else(tmp_path: Path
 
 
 @pytest.mark.parametrize(("resume_step", "summaries"), [(3, 1), (2, 0)])
-def test_a_summary_stays_only_if_the_steps_it_sums_up_stay(
-    tmp_path: Path, resume_step: int, summaries: int
-) -> None:
+def test_a_summary_stays_only_if_the_steps_it_sums_up_stay(tmp_path: Path, resume_step: int, summaries: int) -> None:
     path = tmp_path / "metrics.jsonl"
     write_run(path, range(1, 4))
     sink = JsonLinesSink(path)

@@ -69,16 +69,14 @@ def test_the_unit_of_a_rate_is_its_label() -> None:
 
 
 def test_unknown_metrics_text_and_not_finite_values_are_shown() -> None:
-    line = LineFormatter(300).lines(
-        (0, 1), {"train.loss": math.nan, "train.loss_scale": 65536, "train.phase": "two"}
-    )[0]
+    line = LineFormatter(300).lines((0, 1), {"train.loss": math.nan, "train.loss_scale": 65536, "train.phase": "two"})[
+        0
+    ]
     assert line.endswith("loss nan  loss_scale 65536  phase two")
 
 
 def test_epoch_and_unknown_total() -> None:
-    assert LineFormatter(show_epoch=True).lines((3, 7), {"train.loss": 1.0}) == [
-        "step     7  epoch 3  loss 1.0000"
-    ]
+    assert LineFormatter(show_epoch=True).lines((3, 7), {"train.loss": 1.0}) == ["step     7  epoch 3  loss 1.0000"]
 
 
 def test_pace_is_wall_clock_after_the_warm_up() -> None:

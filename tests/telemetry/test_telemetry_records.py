@@ -60,9 +60,7 @@ def test_information_lines_are_records_too() -> None:
     assert parse_record('INFO {"type": "INFO", "data": {"lr": 0.1}}')["data"] == {"lr": 0.1}
 
 
-@pytest.mark.parametrize(
-    "line", ["", "hello", '{"type": "LOG"', "[1]", "3", '{"step": []}', b"\x00\x00", b"\xff"]
-)
+@pytest.mark.parametrize("line", ["", "hello", '{"type": "LOG"', "[1]", "3", '{"step": []}', b"\x00\x00", b"\xff"])
 def test_anything_else_is_refused(line: str | bytes) -> None:
     with pytest.raises(ValueError):
         parse_record(line)

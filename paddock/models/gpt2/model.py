@@ -86,9 +86,7 @@ class GPT2(nn.Module):
         self.layers = nn.ModuleDict({str(index): Block(config) for index in range(config.layers)})
         self.final_norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)
 
-    def forward(
-        self, tokens: Tensor, labels: Tensor | None = None, cache: KeyValueCache | None = None
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, labels: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
         """Logits [batch, time, vocabulary]; or, given labels, the cross-entropy summed over those that count."""
         offset = 0 if cache is None else cache.length
         positions = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)

@@ -38,4 +38,3 @@ def initialize(model: nn.Module, seed: int) -> None:
             generator = torch.Generator().manual_seed(seed_for(seed, name))
             values = torch.empty(parameter.shape, dtype=torch.float32)
             parameter.copy_(values.normal_(0.0, rule.std, generator=generator))
-

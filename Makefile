@@ -1,0 +1,46 @@
+# Paddock: everything runs in .venv, which the first target that needs it sets up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help quickstart test test-all lint bench clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s '	'
+
+# The stamp is as new as the files it was made from: a second `make` installs nothing.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Paddock needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+quickstart: $(VENV)/installed ## Pretrain a small GPT-2 on two processes, evaluate it and let it write (about 2 minutes)
+	@rm -rf runs/quickstart
+	$(BIN)/paddock train gpt2/tiny --nproc-per-node 2 --run-dir runs/quickstart
+	$(BIN)/paddock evaluate runs/quickstart
+	$(BIN)/paddock generate runs/quickstart --prompt "The function" --max-new-tokens 60
+
+test: $(VENV)/installed-dev ## Run the tests
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/installed-dev ## Run the tests, the slow ones too
+	$(BIN)/python -m pytest -m ''
+
+lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/installed-dev ## Measure against the peers; results go to benchmarks/results
+	$(BIN)/python benchmarks/gpt2_training.py
+	$(BIN)/python benchmarks/startup.py
+
+clean: ## Remove what make made
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
