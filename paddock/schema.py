@@ -5,6 +5,11 @@ Pydantic only: importing a room's `config.py` must stay cheap, so torch has no p
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from contextvars import ContextVar
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,40 +24,73 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     def __init__(self, **data: Any) -> None:
+        if _inside.get():  # a section of a recipe: the whole recipe explains, with the section's name
+            super().__init__(**data)
+            return
+        token = _inside.set(True)
         try:
             super().__init__(**data)
         except ValidationError as error:
+            _last_error.set((error, type(self)))
             raise explain(error, type(self)) from None
+        finally:
+            _inside.reset(token)
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+_last_error: ContextVar[tuple[ValidationError, type[BaseModel]] | None] = ContextVar("last_error", default=None)
+
+
+@contextmanager
+def errors_within(whole: type[BaseModel]) -> Iterator[None]:
+    """Around a parser that builds sections one by one and reports their errors in its own way, by exiting:
+    a section's error is raised instead, as if it had been found in the whole."""
+    _last_error.set(None)
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            yield
+    except SystemExit:
+        failed = _last_error.get()
+        if failed is not None:
+            error, section = failed
+            names = [name for name, field in whole.model_fields.items() if field.annotation is section]
+            raise explain(error, section, prefix=f"{names[0]}." if names else "") from None
+        sys.stderr.write(complaint.getvalue())
+        raise
+
+
+def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
     """Turn pydantic's report into ours: the field as the user wrote it, the value, and what to do."""
-    problems = [_explain_one(detail, model) for detail in error.errors()]
-    what, why, fix = problems[0]
-    if len(problems) > 1:
-        what = f"{len(problems)} fields are wrong"
-        why = "; ".join(f"{name}: {reason}" for name, reason, _ in problems)
-        fix = "; ".join(dict.fromkeys(fix for *_, fix in problems if fix))
-    return ConfigError(what, why=why, fix=fix)
+    problems: dict[str, ConfigError] = {}
+    for detail in error.errors():
+        problem = _explain_one(detail, model, prefix)
+        if problem.what in problems:  # each member of a union has its say
+            problem = ConfigError(problem.what, why=f"{problems[problem.what].why}, or {problem.why}", fix=problem.fix)
+        problems[problem.what] = problem
+    if len(problems) == 1:
+        return next(iter(problems.values()))
+    return ConfigError(
+        f"{len(problems)} fields are wrong",
+        why="; ".join(f"{problem.what}: {problem.why}" for problem in problems.values()),
+        fix="; ".join(dict.fromkeys(problem.fix for problem in problems.values() if problem.fix)),
+    )
 
 
-def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str, str]:
+def _explain_one(detail: ErrorDetails, model: type[BaseModel], prefix: str) -> ConfigError:
     location = [part for part in detail["loc"] if isinstance(part, str)]
-    path = _path_in(model, location)
+    path = prefix + _path_in(model, location)
     if detail["type"] == "extra_forbidden":
         choices = sorted(field_names(_section(model, location[:-1])))
-        return (
-            f"unknown key {path}",
-            f'there is no "{location[-1]}" here',
-            did_you_mean(location[-1], choices),
-        )
+        why = f'there is no "{location[-1]}" here'
+        return ConfigError(f"unknown key {path}", why=why, fix=did_you_mean(location[-1], choices))
     if detail["type"] == "missing":
-        return f"{path} is missing", "it has no default", f"set {path}"
+        return ConfigError(f"{path} is missing", why="it has no default", fix=f"set {path}")
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
-        return cause.what, cause.why, cause.fix
+        return cause
     message = str(cause) if cause is not None else detail["msg"][0].lower() + detail["msg"][1:]
-    return f"{path} = {detail['input']!r}", message.replace("input should", "it should"), ""
+    return ConfigError(f"{path} = {detail['input']!r}", why=message.replace("input should", "it should"))
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
@@ -70,10 +108,11 @@ def _section(model: type[BaseModel], location: list[str]) -> type[BaseModel]:
 
 
 def _path_in(model: type[BaseModel], location: list[str]) -> str:
-    """Drop the parts of pydantic's location that are union member names rather than keys."""
+    """The keys of a location; pydantic adds the names of union members behind them."""
     path: list[str] = []
-    for depth, part in enumerate(location):
-        section = _section(model, location[:depth])
-        if not path or part in field_names(section) or depth == 0 or section is not _section(model, location):
-            path.append(part)
+    for part in location:
+        path.append(part)
+        section = _section(model, path)
+        if section is _section(model, path[:-1]):  # a field, not a section: what follows are no keys
+            break
     return ".".join(path)

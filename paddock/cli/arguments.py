@@ -14,6 +14,7 @@ from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
+from paddock.schema import errors_within
 
 Options = TypeVar("Options")
 HELP_FLAGS = ("-h", "--help")
@@ -66,14 +67,15 @@ def apply_flags(
     )
     default: Any = command(recipe=name, options=options(), launch=LaunchOptions(), body=recipe)
     try:
-        parsed = tyro.cli(
-            command,
-            prog=f"paddock {verb}",
-            description=options.__doc__,
-            default=default,
-            args=[name, *flags],
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+        with errors_within(type(recipe)):
+            parsed = tyro.cli(
+                command,
+                prog=f"paddock {verb}",
+                description=options.__doc__,
+                default=default,
+                args=[name, *flags],
+                config=(tyro.conf.AvoidSubcommands,),
+            )
     except SystemExit:
         if asks_help:
             print(alias_page())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from paddock.config.recipe import Recipe
-from paddock.errors import ConfigError, bad_value
+from paddock.errors import ConfigError, UserError, bad_value
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,15 @@ def _no_meaning(flags: str, note: str, takes_value: bool = False) -> Alias:
 
 def _none_if_zero(value: str) -> str:
     return "None" if float(value) == 0 else value
+
+
+def _no_interleaving(value: str) -> list[str]:
+    raise bad_value(
+        "--num-layers-per-virtual-pipeline-stage",
+        value,
+        "it cuts pipeline stages, and this version of Paddock trains with data parallelism only",
+        "leave it out",
+    )
 
 
 COMMON = [
@@ -88,6 +97,7 @@ MEGATRON = [
     _rename("--loss-scale-window", "precision.scale-window", lambda value: str(int(float(value)))),
     _rename("--tensor-model-parallel-size", "parallel.tensor"),
     _rename("--pipeline-model-parallel-size", "parallel.pipeline"),
+    Alias(("--num-layers-per-virtual-pipeline-stage",), "(needs pipeline parallelism)", _no_interleaving),
     _rename("--num-gpus-per-node", "nproc-per-node"),
     _rename("--num-nodes", "nnodes"),
     Alias(
@@ -150,6 +160,8 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             position += 1
         try:
             translated += alias.expand(value)
+        except UserError:
+            raise
         except ValueError:
             raise bad_value(flag, value, "it should be a number") from None
         if alias.note:

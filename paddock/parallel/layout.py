@@ -32,7 +32,7 @@ def derive_layout(config: ParallelConfig, world: int) -> Layout:
             "parallel.tensor × parallel.pipeline",
             f"{config.tensor} × {config.pipeline} = {inner}",
             f"{world} processes do not divide by {inner}",
-            f"start a multiple of {inner} processes (--nproc-per-node), or choose a tensor × pipeline that divides {world}",
+            f"start a multiple of {inner} processes (--nproc-per-node), or choose tensor × pipeline to divide {world}",
         )
     data = world // inner if config.data == "auto" else config.data
     if data * inner != world:

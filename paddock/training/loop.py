@@ -115,7 +115,7 @@ class TrainingLoop:
                     break
                 self._step(batches, max(count, 1.0))
                 self._after_step()
-        if progress.stopped_by is None and self._held_out is not None and progress.step % settings.evaluate_every:
+        if progress.stopped_by is None and self._held_out is not None and self._evaluated_step != progress.step:
             self._evaluate()
         if self._saved_step != progress.step:
             self._save()

@@ -92,6 +92,14 @@ def test_prompts_do_not_disturb_each_other(model: GPT2, monkeypatch: pytest.Monk
     assert generate(model, PROMPTS, SAMPLED) == together
 
 
+def test_those_that_stop_do_not_disturb_the_others(model: GPT2) -> None:
+    free = generate(model, PROMPTS, SAMPLED)
+    stop = free[1][2]
+    results = generate(model, PROMPTS, SamplingOptions(**{**vars(SAMPLED), "stop_token": stop}))
+    assert results == [result[: result.index(stop)] if stop in result else result for result in free]
+    assert len(results[1]) == 2 < len(results[3]), "others of its length go on"
+
+
 def test_equal_prompts_are_sampled_apart(model: GPT2) -> None:
     first, second = generate(model, [[7, 3], [7, 3]], SAMPLED)
     assert first != second

@@ -23,7 +23,7 @@ def some_logits(rows: int = 40, vocab: int = 57) -> torch.Tensor:
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("top_k", [None, 1, 5, 57])
-@pytest.mark.parametrize("top_p", [None, 1e-4, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("top_p", [None, 1e-9, 1e-4, 0.3, 0.9, 1.0])
 def test_probabilities_are_those_of_transformers(temperature: float, top_k: int | None, top_p: float | None) -> None:
     warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
     if top_k is not None:

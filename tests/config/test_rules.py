@@ -1,0 +1,78 @@
+"""The rules that span sections, with the numbers and the fix in each message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paddock.config.load import load_recipe, merge
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.config.rules import check_recipe, examine
+from paddock.errors import ConfigError
+
+
+def tiny(**sections: dict[str, Any]) -> Recipe:
+    return recipe_from_dict(merge(load_recipe("gpt2/tiny").to_dict(), sections))
+
+
+@pytest.mark.parametrize(
+    ("batch", "world", "expected"),
+    [
+        ({"micro": 8, "global": 16}, 1, (8, 2, 1)),
+        ({"micro": 8, "global": 16}, 2, (8, 1, 2)),
+        ({"micro": 4, "global": None}, 2, (4, 1, 2)),
+        ({"micro": 4, "global": None, "accumulation": 3}, 2, (4, 3, 2)),
+        ({"micro": None, "global": 24, "accumulation": 3}, 2, (4, 3, 2)),
+        ({"micro": 4, "global": 24, "accumulation": 3}, 2, (4, 3, 2)),
+    ],
+)
+def test_batch_arithmetic(batch: dict[str, Any], world: int, expected: tuple[int, int, int]) -> None:
+    plan = check_recipe(tiny(batch=batch), world).batch
+    assert (plan.micro, plan.accumulation, plan.data) == expected
+    assert plan.total == plan.micro * plan.accumulation * world
+
+
+@pytest.mark.parametrize(
+    ("batch", "world", "message"),
+    [
+        ({"micro": 3, "global": 16}, 1, r"batch\.global = 16(.|\n)*micro 3 × data 1 = 3(.|\n)*15 or 18"),
+        ({"micro": 8, "global": 16}, 3, r"micro 8 × data 3 = 24(.|\n)*--batch.global 24"),
+        ({"micro": None, "global": 16}, 3, r"data 3 × accumulation 1 = 3"),
+        ({"micro": None, "global": None}, 1, r"both None"),
+        ({"micro": 8, "global": 16, "accumulation": 4}, 1, r"accumulation = 4(.|\n)*is 2"),
+    ],
+)
+def test_impossible_batches(batch: dict[str, Any], world: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_recipe(tiny(batch=batch), world)
+
+
+@pytest.mark.parametrize(
+    ("sections", "world", "message"),
+    [
+        ({"parallel": {"data": 3}}, 2, r"parallel\.data = 3(.|\n)*2 are started(.|\n)*--nproc-per-node 3"),
+        ({"parallel": {"tensor": 2}}, 3, r"3 processes do not divide by 2"),
+        ({"parallel": {"tensor": 2}}, 2, r"data parallelism only"),
+        ({"data": {"sequence_length": 256}}, 1, r"only 128 positions(.|\n)*--model.context 256"),
+        ({"train": {"steps": None}}, 1, r"no end"),
+        ({"schedule": {"min_lr": 1.0}}, 1, r"above optimizer\.lr 0\.002"),
+        ({"schedule": {"warmup": 50, "decay_steps": 50}}, 1, r"50 warm-up steps leave nothing"),
+        ({"precision": {"loss_scale": 128.0}}, 1, r"would ignore it"),
+        ({"tokenizer": {"kind": "none"}}, 1, r"nothing turns it into tokens"),
+        ({"data": {"source": "synthetic"}}, 1, r"no text to learn a tokenizer from"),
+        ({"data": {"split": [1, 0, 0]}}, 1, r"no validation part"),
+        ({"data": {"source": "indexed"}, "tokenizer": {"kind": "none"}}, 1, r"data\.path is not set"),
+    ],
+)
+def test_impossible_recipes(sections: dict[str, Any], world: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        check_recipe(tiny(**sections), world)
+    assert caught.value.why
+
+
+def test_examine_shows_every_rule_and_does_not_stop() -> None:
+    results = examine(tiny(batch={"micro": 3}, schedule={"min_lr": 1.0}), 1)
+    assert [result.name for result in results if not result.holds] == ["batch", "schedule"]
+    assert all(result.detail for result in results)
+    assert all(result.holds for result in examine(tiny(), 2))

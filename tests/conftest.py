@@ -1,0 +1,36 @@
+"""What the tests share: a cache of their own, and one small trained run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run
+from paddock.testing.tiny import TINY
+
+Run = Callable[..., int]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_the_tests() -> Iterator[None]:
+    """Prepared corpora go to a folder that disappears, not to the user's cache."""
+    with tempfile.TemporaryDirectory(prefix="paddock-tests-") as folder:
+        previous = os.environ.get("XDG_CACHE_HOME")
+        os.environ["XDG_CACHE_HOME"] = folder
+        yield
+        if previous is None:
+            del os.environ["XDG_CACHE_HOME"]
+        else:
+            os.environ["XDG_CACHE_HOME"] = previous
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory of a model that was trained for six steps. Read it, do not change it."""
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    assert run(["train", *TINY, "--run-dir", str(run_dir)]) == 0
+    return run_dir
