@@ -111,6 +111,8 @@ class EvaluationSamples(Sequence[Sample]):
         return max(0, -(-(len(self._stream) - 1) // self._length))
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
         start = index * self._length
         pieces = self._stream.read(start, start + self._length + 1)
         tokens = np.concatenate(pieces).astype(np.int64)

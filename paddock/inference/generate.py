@@ -104,6 +104,9 @@ def _check(model: Any, prompts: Sequence[Sequence[int]], options: SamplingOption
     context, vocab = model.config.longest_sequence(), model.config.vocab
     if options.top_k is not None and options.top_k > vocab:
         raise bad_value("top_k", options.top_k, f"the vocabulary has {vocab} tokens", f"at most {vocab}")
+    if options.stop_token is not None and not 0 <= options.stop_token < vocab:
+        why = f"the vocabulary has {vocab} tokens: the model would never stop there"
+        raise bad_value("stop_token", options.stop_token, why, "use the tokenizer the model was trained with")
     for number, prompt in enumerate(prompts):
         where = f"prompt {number + 1} of {len(prompts)}" if len(prompts) > 1 else "the prompt"
         if not prompt:

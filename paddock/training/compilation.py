@@ -18,8 +18,8 @@ def compile_blocks(
     model: nn.Module, blocks: list[nn.Module], mode: Literal["auto", "on", "off"], adapter: DeviceAdapter
 ) -> bool:
     """Compile each block in place, as `mode` says; returns whether it did. The work happens in the first step."""
-    compiler = adapter.torch_type != "cpu" or shutil.which("g++") or shutil.which("clang++")
-    if mode == "on" and not compiler:
+    compiler = find_compiler(adapter)
+    if mode == "on" and compiler is None:
         raise MachineError(
             "train.compile = on needs a C++ compiler on a CPU",
             why="neither g++ nor clang++ is on the PATH",
@@ -31,3 +31,10 @@ def compile_blocks(
     for block in blocks:
         block.compile()
     return True
+
+
+def find_compiler(adapter: DeviceAdapter) -> str | None:
+    """What turns compiled graphs into machine code: on a CPU a C++ compiler, elsewhere the vendor's own."""
+    if adapter.torch_type != "cpu":
+        return adapter.name
+    return shutil.which("g++") or shutil.which("clang++")

@@ -82,7 +82,7 @@ def test_the_cost_does_not_grow_with_the_length() -> None:
             longest = max(longest, len(tokens))
             return decode_bytes(tokens)
 
-        pieces(TextStream(decode), list(data))
+        assert "".join(pieces(TextStream(decode), list(data))) == decode_bytes(list(data))
         assert longest <= 32
 
 
@@ -95,6 +95,8 @@ def test_tokens_without_text() -> None:
         longest = max(longest, len(tokens))
         return decode_bytes([token for token in tokens if token < 256])
 
-    tokens = [*b"ab", *[300] * 100, *"é".encode(), 300, *b"c"]
+    none = [300] * 50
+    first, second = "é".encode()
+    tokens = [*b"ab", *none, first, *none, second, 300, *b"c"]
     assert "".join(pieces(TextStream(decode), tokens)) == "abéc"
     assert longest <= 32
