@@ -119,9 +119,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_the_clear_error_or_a_corpus(
-    tmp_path_factory: pytest.TempPathFactory, junk: bytes
-) -> None:
+def test_any_bytes_give_the_clear_error_or_a_corpus(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     for index in (junk, INDEX[:17] + junk, INDEX[:34] + junk):
         try:

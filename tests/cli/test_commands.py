@@ -1,0 +1,218 @@
+"""The verbs from end to end, in this process, on a model that trains in a second."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from paddock.cli.main import VERBS, run
+from paddock.config.load import load_recipe
+from paddock.telemetry.jsonl import read_metrics
+from paddock.testing.tiny import TINY, losses
+
+
+def test_a_run_directory(trained_run: Path) -> None:
+    names = {path.name for path in trained_run.iterdir()}
+    assert names == {
+        *("config.yaml", "environment.json", "metrics.jsonl", "log.txt", "checkpoints"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    }
+    assert load_recipe(trained_run / "config.yaml").model.num_parameters() > 0
+    environment = json.loads((trained_run / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__.split("+")[0] or environment["torch"] == torch.__version__
+    assert sorted(path.name for path in (trained_run / "checkpoints").iterdir()) == [
+        *("best", "latest", "step-00000003", "step-00000006"),
+    ]
+
+
+def test_its_metrics(trained_run: Path) -> None:
+    records = list(read_metrics(trained_run / "metrics.jsonl"))
+    assert records[0]["type"] == "METADATA"
+    steps = [record["step"] for record in records if "train.loss" in record.get("data", {})]
+    assert [step[1] for step in steps] == [1, 2, 3, 4, 5, 6]
+    last = [record["data"] for record in records if "train.ips" in record.get("data", {})][-1]
+    for name in ("train.loss", "train.lr", "train.grad_norm", "train.ips", "train.tokens_per_second", "train.memory"):
+        assert math.isfinite(last[name]) and last[name] > 0
+    assert last["train.tokens_per_second"] == pytest.approx(32 * last["train.ips"])
+    assert [r["step"][1] for r in records if "val.loss" in r.get("data", {})] == [3, 6]
+    assert losses(trained_run)[-1] < losses(trained_run)[0] < 1.1 * math.log(512)
+
+
+def test_resuming_is_bit_exact(trained_run: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    # The schedule's end must be the same; the run is stopped early by asking for fewer steps.
+    flags = ["--schedule.decay-steps", "6", "--model.dropout", "0.1", "--run-dir"]
+    assert run(["train", *TINY, *flags, str(tmp_path / "whole")]) == 0
+    assert run(["train", *TINY, *flags, str(part), "--steps", "3"]) == 0
+    assert run(["train", *TINY, *flags, str(part), "--checkpoint.load", "auto"]) == 0
+    assert losses(part) == losses(tmp_path / "whole")
+    assert losses(part, "val.loss") == losses(tmp_path / "whole", "val.loss")
+    assert losses(part) != losses(trained_run)  # dropout is on
+
+
+def test_continuing_elsewhere(trained_run: Path, tmp_path: Path) -> None:
+    assert (
+        run(["train", *TINY, "--steps", "8", "--checkpoint.load", str(trained_run), "--run-dir", str(tmp_path / "b")])
+        == 0
+    )
+    assert [
+        r["step"][1] for r in read_metrics(tmp_path / "b" / "metrics.jsonl") if "train.loss" in r.get("data", {})
+    ] == [7, 8]
+    assert losses(tmp_path / "b")[0] < losses(trained_run)[0]
+
+
+def test_evaluate(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", str(trained_run), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["val.perplexity"] == pytest.approx(math.exp(result["val.loss"]))
+    assert run(["evaluate", str(trained_run)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"val.loss {result['val.loss']:.4f}  val.perplexity")
+    # Batches of another size are the same samples, and so the same loss.
+    assert run(["evaluate", str(trained_run), "--batch.micro", "7", "--batch.global", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["val.loss"] == pytest.approx(result["val.loss"], rel=1e-6)
+
+
+def test_evaluating_a_recipe_needs_weights(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", *TINY]) == 2
+    assert "there are no weights to evaluate" in capsys.readouterr().err
+    assert run(["evaluate", *TINY, "--checkpoint.load", str(trained_run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checkpoint"].endswith("step-00000006")
+
+
+def test_generate(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["generate", str(trained_run), "--max-new-tokens", "5", "--json"]
+    assert run([*base, "--prompt", "The class", "--seed", "3"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first[0]["prompt"] == "The class" and 0 < first[0]["tokens"] <= 5
+    (tmp_path / "prompts.txt").write_text("The class\n\nA name\n")
+    assert run([*base, "--prompt-file", str(tmp_path / "prompts.txt"), "--seed", "3"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert both[0] == first[0] and both[1]["prompt"] == "A name"
+    assert run(["generate", str(trained_run), "--prompt", "The class", "--seed", "3", "--max-new-tokens", "5"]) == 0
+    assert capsys.readouterr().out == "The class" + first[0]["text"] + "\n"
+
+
+def test_convert_there_and_back(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, back = tmp_path / "hf", tmp_path / "back"
+    assert run(["convert", str(trained_run), str(folder)]) == 0
+    assert run(["convert", str(folder), str(back), "--to", "paddock"]) == 0
+    capsys.readouterr()
+    answers = []
+    for model in (trained_run, folder, back):
+        assert run(["generate", str(model), "--prompt", "A name", "--temperature", "0", "--json"]) == 2  # context 32
+        assert (
+            run(["generate", str(model), "--prompt", "A name", "--temperature", "0", "--max-new-tokens", "8", "--json"])
+            == 0
+        )
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_transformers_loads_the_folder_with_its_tokenizer(trained_run: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from paddock.jobs.trained import open_trained
+
+    assert run(["convert", str(trained_run), str(tmp_path / "hf")]) == 0
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    ours = open_trained(str(trained_run), torch.device("cpu"))
+    text = "The class statement is executed; größer."
+    ids = tokenizer(text)["input_ids"]
+    assert ours.tokenizer is not None
+    assert ids == ours.tokenizer.encode(text) and tokenizer.decode(ids) == text
+    with torch.no_grad():
+        assert torch.allclose(theirs(torch.tensor([ids])).logits, ours.model(torch.tensor([ids])), atol=1e-4)
+
+
+def test_training_from_a_huggingface_folder(trained_run: Path, tmp_path: Path) -> None:
+    assert run(["convert", str(trained_run), str(tmp_path / "hf")]) == 0
+    flags = ["--checkpoint.load", str(tmp_path / "hf"), "--run-dir", str(tmp_path / "tuned"), "--steps", "1"]
+    assert run(["train", *TINY, *flags]) == 0
+    assert losses(tmp_path / "tuned")[0] < losses(trained_run)[0] - 0.1  # better than initial weights
+
+
+@pytest.mark.parametrize("compute", ["bfloat16", "float16"])
+def test_mixed_precision_follows_float32(trained_run: Path, tmp_path: Path, compute: str) -> None:
+    flags = ["--precision.compute", compute, "--run-dir", str(tmp_path / "run"), "--parallel.recompute", "full"]
+    assert run(["train", *TINY, *flags]) == 0
+    for mixed, exact in zip(losses(tmp_path / "run"), losses(trained_run), strict=True):
+        assert mixed == pytest.approx(exact, rel=2e-2)
+
+
+def test_float16_skips_overflowing_steps_and_counts_them(tmp_path: Path) -> None:
+    flags = ["--precision.compute", "float16", "--precision.initial-scale", "1e9", "--run-dir", str(tmp_path / "run")]
+    assert run(["train", *TINY, *flags, "--steps", "20", "--evaluate.every", "None"]) == 0
+    skipped = losses(tmp_path / "run", "train.skipped_steps")
+    assert 1 <= skipped[-1] < 20
+    assert losses(tmp_path / "run", "train.loss_scale")[-1] < 1e9
+
+
+def test_epochs_and_samples_end_a_run(tmp_path: Path) -> None:
+    flags = ["--evaluate.every", "None", "--checkpoint.every", "None", "--log.every", "1000"]
+    assert (
+        run(["train", *TINY, *flags, "--steps", "None", "--train.samples", "20", "--run-dir", str(tmp_path / "s")]) == 0
+    )
+    assert (tmp_path / "s" / "checkpoints" / "latest").resolve().name == "step-00000003"  # 20 samples, 8 a step
+    one_epoch = ["--steps", "None", "--train.epochs", "1", "--batch.global", "1000", "--batch.micro", "100"]
+    assert run(["train", *TINY, *flags, *one_epoch, "--run-dir", str(tmp_path / "e")]) == 0
+    description = json.loads((tmp_path / "e" / "checkpoints" / "latest" / "checkpoint.json").read_text())
+    assert 3000 <= description["samples"] <= 9000
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    assert run(["train", *TINY, "--steps", "1", "--log.tensorboard", "--run-dir", str(tmp_path / "run")]) == 0
+    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+def test_utilisation_against_a_measured_peak(tmp_path: Path) -> None:
+    assert run(["train", *TINY, "--log.measure-peak", "--run-dir", str(tmp_path / "run")]) == 0
+    assert 0 < losses(tmp_path / "run", "train.utilisation")[-1] < 1.5
+
+
+def test_dry_run_and_check_config(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", *TINY, "--dry-run", "--nproc-per-node", "2"]) == 0
+    dry = capsys.readouterr().out
+    assert "global 8 = micro 2 × data 2 × accumulation 2" in dry and "parameters: " in dry
+    assert list(tmp_path.iterdir()) == []
+    assert run(["check", "config", *TINY, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert all(rule["holds"] for rule in report["rules"]) and report["recipe"]["batch"]["global"] == 8
+    assert run(["check", "config", *TINY, "--batch.micro", "3"]) == 2
+    captured = capsys.readouterr()
+    assert "FAIL batch" in captured.out and "1 rule is broken: batch" in captured.err
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert "cpu" in [device["name"] for device in report["devices"] if device["available"]]
+    assert run(["doctor"]) == 0
+    assert "gloo" in capsys.readouterr().out
+
+
+def test_every_verb_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    page = capsys.readouterr().out
+    assert all(verb in page for verb in VERBS)
+    for verb in VERBS:
+        try:
+            assert run([verb, "--help"]) == 0
+        except SystemExit as exit_:
+            assert exit_.code == 0
+        assert "usage: paddock " + verb in capsys.readouterr().out
+
+
+def test_a_moved_run_still_works(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(trained_run, tmp_path / "moved", symlinks=True)
+    assert run(["evaluate", str(tmp_path / "moved"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checkpoint"].startswith(str((tmp_path / "moved").resolve()))
