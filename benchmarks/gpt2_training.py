@@ -117,7 +117,7 @@ def huggingface(steps: int, tuned: bool) -> dict[str, float]:
 
         select("cpu").prepare()
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config())
+    model = GPT2LMHeadModel(GPT2Config(use_cache=False))
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True if tuned else None)
     if tuned:

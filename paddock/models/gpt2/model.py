@@ -10,12 +10,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paddock.models.gpt2.config import GPT2Config
+from paddock.models.layers.attention import causal_attention
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.cross_entropy import linear_cross_entropy
+from paddock.models.layers.dropout import dropout
 from paddock.models.layers.initialization import Initial
 
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU in its tanh form, written with a sigmoid: the same function, from a cheaper exponential."""
+    return x * torch.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_tanh": gelu_tanh,
     "gelu": F.gelu,
     "relu": F.relu,
 }
@@ -35,13 +43,13 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
         batch, time, _ = x.shape
         query, key, value = self.qkv(x).view(batch, time, self.heads, 3, -1).transpose(1, 2).unbind(dim=3)
-        causal = True
-        if cache is not None:
-            causal = cache.length == 0
-            assert causal or time == 1, "after the prompt, tokens come one at a time"
+        if cache is None:
+            mixed = causal_attention(query, key, value, self.dropout, self.training)
+        else:
+            begins = cache.length == 0
+            assert begins or time == 1, "after the prompt, tokens come one at a time"
             key, value = cache.extend(layer, key, value)
-        rate = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=causal, dropout_p=rate)
+            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=begins)
         return self.output(mixed.transpose(1, 2).reshape(batch, time, -1))
 
 
@@ -70,8 +78,8 @@ class Block(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
-        x = x + F.dropout(self.attention(self.attention_norm(x), cache, layer), self.dropout, self.training)
-        return x + F.dropout(self.feed_forward(self.feed_forward_norm(x)), self.dropout, self.training)
+        x = x + dropout(self.attention(self.attention_norm(x), cache, layer), self.dropout, self.training)
+        return x + dropout(self.feed_forward(self.feed_forward_norm(x)), self.dropout, self.training)
 
 
 class GPT2(nn.Module):
@@ -91,7 +99,7 @@ class GPT2(nn.Module):
         offset = 0 if cache is None else cache.length
         positions = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
         x = self.token_embedding(tokens) + self.position_embedding(positions)
-        x = F.dropout(x, self.config.dropout, self.training)
+        x = dropout(x, self.config.dropout, self.training)
         for name, block in self.layers.items():
             x = block(x) if cache is None else block(x, cache, int(name))
         if cache is not None:

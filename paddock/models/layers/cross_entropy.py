@@ -14,8 +14,11 @@ from torch.nn import functional as F
 
 from paddock.models.labels import IGNORED
 
-CHUNK_ELEMENTS = 2**25
-"""How many logits are held at once: large enough for full-speed matrix products, 128 MiB in float32."""
+CHUNK_ELEMENTS = 2**26
+"""How many logits are held at once: large enough for full-speed matrix products, 256 MiB in float32."""
+
+ALIGNMENT = 64
+"""Rows of logits begin at multiples of this: with 50257 columns side by side the product is a third slower."""
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
@@ -38,32 +41,47 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         needs_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        count, vocabulary = hidden.shape[0], weight.shape[0]
+        chunks = max(1, -(-count * vocabulary // CHUNK_ELEMENTS))
+        size = -(-count // chunks)
+        padded = -(-vocabulary // ALIGNMENT) * ALIGNMENT
+        room = hidden.new_empty(size, padded)
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         hidden_gradient = torch.empty_like(hidden) if needs_gradient else None
-        weight_gradient: Tensor | None = None
-        chunks = max(1, -(-hidden.shape[0] * weight.shape[0] // CHUNK_ELEMENTS))
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needs_gradient else None
         with torch.autocast(hidden.device.type, enabled=False):
-            for rows in torch.arange(hidden.shape[0]).chunk(chunks):
-                start, stop = int(rows[0]), int(rows[-1]) + 1
-                chunk, targets = hidden[start:stop], labels[start:stop]
-                log_probabilities = F.log_softmax((chunk @ weight.T).float(), dim=-1)
+            for start in range(0, count, size):
+                chunk, targets = hidden[start : start + size], labels[start : start + size]
+                logits = room[: len(chunk)]
+                logits[:, vocabulary:] = -torch.inf  # padding takes no part in the softmax
+                torch.mm(chunk, weight.T, out=logits[:, :vocabulary])
+                log_probabilities = _log_softmax(logits)
                 loss += F.nll_loss(log_probabilities, targets, ignore_index=IGNORED, reduction="sum")
-                if hidden_gradient is None:
+                if hidden_gradient is None or weight_gradient is None:
                     continue
-                gradient = _logit_gradient(log_probabilities, targets).to(hidden.dtype)
-                torch.mm(gradient, weight, out=hidden_gradient[start:stop])
-                if weight_gradient is None:
-                    weight_gradient = gradient.T @ chunk
-                else:
+                gradient = _logit_gradient(log_probabilities, targets)[:, :vocabulary].to(hidden.dtype)
+                torch.mm(gradient, weight, out=hidden_gradient[start : start + size])
+                if hidden.dtype == torch.float32:
                     weight_gradient.addmm_(gradient.T, chunk)
+                else:  # the sum over chunks stays in float32
+                    weight_gradient += gradient.T @ chunk
         ctx.save_for_backward(hidden_gradient, weight_gradient)
+        ctx.weight_dtype = weight.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         hidden_gradient, weight_gradient = ctx.saved_tensors
         scale = output_gradients[0]
-        return hidden_gradient * scale, weight_gradient * scale, None
+        # In place: they are ours alone, and a second backward would find them changed and say so.
+        return hidden_gradient.mul_(scale), weight_gradient.mul_(scale).to(ctx.weight_dtype), None
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """In float32, in the logits' own memory where they have that type already."""
+    if logits.dtype == torch.float32:
+        return torch.log_softmax(logits, dim=-1, out=logits)
+    return F.log_softmax(logits.float(), dim=-1)
 
 
 def _logit_gradient(log_probabilities: Tensor, targets: Tensor) -> Tensor:
