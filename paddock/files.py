@@ -54,12 +54,12 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         remedies = {
-            errno.ENOSPC: "free some space, or choose another place with --run-dir",
-            errno.EDQUOT: "the quota is used up: free some space, or choose another place with --run-dir",
-            errno.EROFS: "the file system is read-only: choose another place with --run-dir",
-            errno.EACCES: "you may not write there: choose another place with --run-dir",
-            errno.EPERM: "you may not write there: choose another place with --run-dir",
-            errno.ENOTDIR: "a part of that path is a file: choose another place with --run-dir",
+            errno.ENOSPC: "free some space, or choose another place",
+            errno.EDQUOT: "the quota is used up: free some space, or choose another place",
+            errno.EROFS: "the file system is read-only: choose another place",
+            errno.EACCES: "you may not write there: choose another place",
+            errno.EPERM: "you may not write there: choose another place",
+            errno.ENOTDIR: "a part of that path is a file: choose another place",
         }
         if error.errno not in remedies:
             raise

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
@@ -32,7 +33,8 @@ class RecipeCommand(Generic[Options]):
 
 def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
     """Parse a verb whose arguments are just the fields of `options`."""
-    return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=options.__doc__)
+    description = inspect.cleandoc(options.__doc__ or "")
+    return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=description)
 
 
 def parse_recipe_command(options: type[Options], verb: str, arguments: list[str]) -> RecipeCommand[Options]:
@@ -59,21 +61,20 @@ def apply_flags(
     command = make_dataclass(
         "Command",
         [
-            ("recipe", tyro.conf.Positional[str], field(metadata={"help": "x"})),
             ("options", Annotated[options, tyro.conf.arg(name="")]),
             ("launch", Annotated[LaunchOptions, tyro.conf.arg(name="")]),
             ("body", Annotated[type(recipe), tyro.conf.arg(name="")]),
         ],
     )
-    default: Any = command(recipe=name, options=options(), launch=LaunchOptions(), body=recipe)
+    default: Any = command(options=options(), launch=LaunchOptions(), body=recipe)
     try:
         with errors_within(type(recipe)):
             parsed = tyro.cli(
                 command,
-                prog=f"paddock {verb}",
-                description=options.__doc__,
+                prog=f"paddock {verb} {'RECIPE' if asks_help else name}",
+                description=inspect.cleandoc(options.__doc__ or ""),
                 default=default,
-                args=[name, *flags],
+                args=flags,
                 config=(tyro.conf.AvoidSubcommands,),
             )
     except SystemExit:

@@ -66,7 +66,8 @@ class TrainingRun:
         self._begun_from = self._load()
         blocks = self.model.blocks()  # type: ignore[operator]
         apply_recompute(blocks, recipe.parallel.recompute)
-        self._compiled = compile_blocks(self.model, blocks, recipe.train.compile, world.adapter)
+        parameters = recipe.model.num_parameters()
+        self._compiled = compile_blocks(blocks, recipe.train.compile, world.adapter, parameters)
 
     def execute(self) -> Progress:
         """Train, and say what came of it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from importlib import import_module
 from typing import Literal
 
 from torch import nn
@@ -13,9 +15,12 @@ from paddock.errors import MachineError
 SMALLEST = 50_000_000
 """Parameters from which the seconds of compiling are worth it, for `auto`."""
 
+TRUSTED_GCC = 12
+"""From this version on, g++ knows every vector instruction that torch's compiler may ask for."""
+
 
 def compile_blocks(
-    model: nn.Module, blocks: list[nn.Module], mode: Literal["auto", "on", "off"], adapter: DeviceAdapter
+    blocks: list[nn.Module], mode: Literal["auto", "on", "off"], adapter: DeviceAdapter, num_parameters: int
 ) -> bool:
     """Compile each block in place, as `mode` says; returns whether it did. The work happens in the first step."""
     compiler = find_compiler(adapter)
@@ -25,9 +30,10 @@ def compile_blocks(
             why="neither g++ nor clang++ is on the PATH",
             fix="install one, or set --train.compile off",
         )
-    large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST
-    if mode == "off" or (mode == "auto" and not (compiler and large)):
+    if mode == "off" or compiler is None or (mode == "auto" and num_parameters < SMALLEST):
         return False
+    if _knows_all_instructions(compiler):  # spares the trial builds of every instruction set, five seconds
+        import_module("torch._inductor.config").cpp.vec_isa_ok = True
     for block in blocks:
         block.compile()
     return True
@@ -38,3 +44,10 @@ def find_compiler(adapter: DeviceAdapter) -> str | None:
     if adapter.torch_type != "cpu":
         return adapter.name
     return shutil.which("g++") or shutil.which("clang++")
+
+
+def _knows_all_instructions(compiler: str) -> bool:
+    if not compiler.endswith("g++") or compiler.endswith("clang++"):
+        return False
+    version = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True).stdout.split(".")[0]
+    return version.strip().isdigit() and int(version) >= TRUSTED_GCC

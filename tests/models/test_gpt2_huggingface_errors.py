@@ -16,27 +16,34 @@ from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, 
 from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
+from paddock.models.layers.initialization import initialize
 
 CONFIG = GPT2Config(hidden=8, layers=2, heads=2, vocab=11, context=4)
 Weights = dict[str, torch.Tensor]
 
 
+def drawn() -> GPT2:
+    model = GPT2(CONFIG)
+    initialize(model, seed=0)
+    return model
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_folder(GPT2(CONFIG).state_dict(), CONFIG, tmp_path / "model")
+    save_folder(drawn().state_dict(), CONFIG, tmp_path / "model")
     return tmp_path / "model"
 
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-    save_folder(GPT2(CONFIG).state_dict(), CONFIG, tmp_path / "shards", max_shard_bytes=2000)
+    save_folder(drawn().state_dict(), CONFIG, tmp_path / "shards", max_shard_bytes=2000)
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
     return tmp_path / "shards"
 
 
 def refused(folder: Path, *words: str) -> None:
     """Loading fails with these words, and not one number of the model has changed."""
-    model = GPT2(CONFIG)
+    model = drawn()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(DataError) as caught:
         load_weights(model, folder)

@@ -147,7 +147,7 @@ def test_compiling_each_block_gives_the_same_numbers() -> None:
     if compilation.find_compiler(CPU) is None:
         pytest.skip("there is no C++ compiler")
     plain, compiled = small(), small()
-    assert compile_blocks(compiled, compiled.blocks(), "on", CPU)
+    assert compile_blocks(compiled.blocks(), "on", CPU, num_parameters=1)
     (loss, wanted), (other_loss, found) = gradients(plain), gradients(compiled)
     assert loss == pytest.approx(other_loss, rel=1e-6)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(wanted, found, strict=True))
@@ -155,14 +155,14 @@ def test_compiling_each_block_gives_the_same_numbers() -> None:
 
 
 def test_when_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = small()
-    assert not compile_blocks(model, model.blocks(), "off", CPU)
-    assert not compile_blocks(model, model.blocks(), "auto", CPU)  # too small to be worth it
+    monkeypatch.setattr(compilation, "find_compiler", lambda _: "/usr/bin/some-compiler")
+    assert not compile_blocks([], "off", CPU, 10**9)
+    assert not compile_blocks([], "auto", CPU, 10**6)  # too small to be worth it
+    assert compile_blocks([], "auto", CPU, 10**9) and compile_blocks([], "on", CPU, 1)
     monkeypatch.setattr(compilation, "find_compiler", lambda _: None)
+    assert not compile_blocks([], "auto", CPU, 10**9)
     with pytest.raises(MachineError, match="needs a C"):
-        compile_blocks(model, model.blocks(), "on", CPU)
-    monkeypatch.setattr(compilation, "SMALLEST", 0)
-    assert not compile_blocks(model, model.blocks(), "auto", CPU)
+        compile_blocks([], "on", CPU, 10**9)
 
 
 def test_dropout_is_a_function_of_seed_step_and_rank() -> None:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.layers.attention import causal_attention
+from paddock.models.layers.basic import Embedding, Linear
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.models.layers.dropout import dropout
@@ -37,12 +38,12 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = config.heads
         self.dropout = config.attention_dropout_rate
-        self.qkv = nn.Linear(config.hidden, 3 * config.hidden)
-        self.output = nn.Linear(config.hidden, config.hidden)
+        self.qkv = Linear(config.hidden, 3 * config.hidden)
+        self.output = Linear(config.hidden, config.hidden)
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
         batch, time, _ = x.shape
-        query, key, value = self.qkv(x).view(batch, time, self.heads, 3, -1).transpose(1, 2).unbind(dim=3)
+        query, key, value = self.qkv(x).view(batch, time, self.heads, 3, -1).permute(3, 0, 2, 1, 4).unbind()
         if cache is None:
             mixed = causal_attention(query, key, value, self.dropout, self.training)
         else:
@@ -59,8 +60,8 @@ class FeedForward(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.input = nn.Linear(config.hidden, config.feed_forward_width)
-        self.output = nn.Linear(config.feed_forward_width, config.hidden)
+        self.input = Linear(config.hidden, config.feed_forward_width)
+        self.output = Linear(config.feed_forward_width, config.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(self.activation(self.input(x)))
@@ -88,8 +89,8 @@ class GPT2(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.config = config
-        self.token_embedding = nn.Embedding(config.vocab, config.hidden)
-        self.position_embedding = nn.Embedding(config.context, config.hidden)
+        self.token_embedding = Embedding(config.vocab, config.hidden)
+        self.position_embedding = Embedding(config.context, config.hidden)
         # A dictionary, so that a block keeps its name when a pipeline stage holds only some of them.
         self.layers = nn.ModuleDict({str(index): Block(config) for index in range(config.layers)})
         self.final_norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)

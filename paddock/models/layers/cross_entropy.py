@@ -48,7 +48,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         room = hidden.new_empty(size, padded)
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         hidden_gradient = torch.empty_like(hidden) if needs_gradient else None
-        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needs_gradient else None
+        weight_gradient: Tensor | None = None
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, count, size):
                 chunk, targets = hidden[start : start + size], labels[start : start + size]
@@ -57,11 +57,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 torch.mm(chunk, weight.T, out=logits[:, :vocabulary])
                 log_probabilities = _log_softmax(logits)
                 loss += F.nll_loss(log_probabilities, targets, ignore_index=IGNORED, reduction="sum")
-                if hidden_gradient is None or weight_gradient is None:
+                if hidden_gradient is None:
                     continue
                 gradient = _logit_gradient(log_probabilities, targets)[:, :vocabulary].to(hidden.dtype)
                 torch.mm(gradient, weight, out=hidden_gradient[start : start + size])
-                if hidden.dtype == torch.float32:
+                if weight_gradient is None:
+                    weight_gradient = (gradient.T @ chunk).float()
+                elif hidden.dtype == torch.float32:
                     weight_gradient.addmm_(gradient.T, chunk)
                 else:  # the sum over chunks stays in float32
                     weight_gradient += gradient.T @ chunk

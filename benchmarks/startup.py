@@ -1,0 +1,51 @@
+"""How long a user waits for a help page, beside what Python itself and its libraries take to start.
+
+Every command runs in a fresh process, in rounds, so that noise is shared; the median counts. Run:
+python benchmarks/startup.py [--rounds 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+COMMANDS = {
+    "python": [sys.executable, "-c", "pass"],
+    "import pydantic, tyro, yaml": [sys.executable, "-c", "import pydantic, tyro, yaml"],
+    "paddock --help": [sys.executable, "-m", "paddock", "--help"],
+    "paddock train --help": [sys.executable, "-m", "paddock", "train", "--help"],
+    "paddock train gpt2/tiny --dry-run": [sys.executable, "-m", "paddock", "train", "gpt2/tiny", "--dry-run"],
+    "import torch": [sys.executable, "-c", "import torch"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(rounds):
+        for name, command in COMMANDS.items():
+            started = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            times[name].append(time.perf_counter() - started)
+    path = Path(__file__).parent / "results" / f"startup-{platform.machine()}-{os.cpu_count()}cores.csv"
+    with open(path, "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["date", "command", "median seconds", "fastest seconds"])
+        for name, values in times.items():
+            row = [name, f"{statistics.median(values):.3f}", f"{min(values):.3f}"]
+            print(f"{row[0]:<36} median {row[1]} s   fastest {row[2]} s")
+            writer.writerow([date.today().isoformat(), *row])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Every bad input: a clear message, the right exit code, no stack trace, nothing lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run
+from paddock.data.indexed import IndexedWriter
+from paddock.testing.tiny import TINY, losses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["trian"], 2, 'no verb "trian"'),
+        (["train"], 2, "needs a recipe"),
+        (["train", "gpt2/tinny"], 2, '"gpt2/tiny"'),
+        (["train", "nowhere/recipe.yaml"], 2, "no recipe file nowhere/recipe.yaml"),
+        (["train", *TINY, "--nproc-per-node", "0"], 2, "--nproc-per-node = 0"),
+        (["train", *TINY, "--batch.global", "9"], 2, "batch.global = 9"),
+        (["train", *TINY, "--device", "cdua"], 2, "cdua"),
+        (["train", *TINY, "--device", "npu"], 3, "torch_npu"),
+        (["train", *TINY, "--checkpoint.load", "auto"], 2, "--run-dir"),
+        (["train", "gpt2/117m"], 2, "data.path is not set"),
+        (["train", "gpt2/117m", "--dataset", "nowhere_text_document"], 4, "there is no nowhere_text_document.idx"),
+        (["train", *TINY, "--parallel.tensor", "2", "--nproc-per-node", "2"], 2, "data parallelism only"),
+        (["evaluate", "nowhere"], 2, 'no recipe "nowhere"'),
+        (["evaluate", "gpt2/tiny"], 2, "no weights to evaluate"),
+        (["evaluate", *TINY, "--checkpoint.load", "nowhere"], 4, "there is no nowhere"),
+        (["generate", "nowhere", "--prompt", "x"], 4, "there is no nowhere"),
+        (["generate", "nowhere"], 2, "there is no prompt"),
+        (["convert", "nowhere", "out"], 4, "there is no nowhere"),
+        (["check"], 2, "needs to know what to check"),
+        (["check", "confg", "gpt2/tiny"], 2, '"config"'),
+    ],
+)
+def test_what_cannot_work(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == code
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.err.startswith("error: ")
+    assert captured.out == "" and "Traceback" not in captured.err
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
+def test_a_run_is_never_overwritten(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (trained_run / "metrics.jsonl").read_bytes()
+    assert run(["train", *TINY, "--run-dir", str(trained_run)]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (trained_run / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert run(["train", *TINY, "--run-dir", str(tmp_path / "file")]) == 2
+    assert "is a file" in capsys.readouterr().err
+    assert run(["train", *TINY, "--run-dir", str(tmp_path / "file" / "run")]) == 3
+    assert "cannot write" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_read_only_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o555)
+    try:
+        (locked / "probe").mkdir()
+    except PermissionError:
+        assert run(["train", *TINY, "--run-dir", str(locked / "run")]) == 3
+        assert "you may not write there" in capsys.readouterr().err
+    else:
+        (locked / "probe").rmdir()
+        pytest.skip("this user may write anywhere")
+
+
+def test_an_empty_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with IndexedWriter(tmp_path / "empty", vocab=512):
+        pass
+    corpus = ["--data.source", "indexed", "--tokenizer.kind", "none", "--data.path", str(tmp_path / "empty")]
+    assert run(["train", *TINY, *corpus, "--run-dir", str(tmp_path / "run")]) == 4
+    assert "holds no tokens" in capsys.readouterr().err
+
+
+def test_a_corpus_of_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with IndexedWriter(tmp_path / "large", vocab=60000) as writer:
+        for _ in range(40):
+            writer.add_document([50000] * 40)
+    corpus = ["--data.source", "indexed", "--tokenizer.kind", "none", "--data.path", str(tmp_path / "large")]
+    assert run(["train", *TINY, *corpus, "--run-dir", str(tmp_path / "run")]) == 4
+    assert "the corpus has token 50000, but model.vocab = 512" in capsys.readouterr().err
+
+
+def test_a_validation_part_without_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with IndexedWriter(tmp_path / "small", vocab=512) as writer:
+        writer.add_document([1] * 400)
+    corpus = ["--data.source", "indexed", "--tokenizer.kind", "none", "--data.path", str(tmp_path / "small")]
+    assert run(["train", *TINY, *corpus, "--run-dir", str(tmp_path / "run")]) == 4
+    assert "the validation part is empty" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    broken = tmp_path / "run"
+    shutil.copytree(trained_run, broken, symlinks=True)
+    file = next((broken / "checkpoints" / "step-00000006").glob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-10])
+    for command in (
+        ["evaluate", str(broken)],
+        ["generate", str(broken), "--prompt", "x"],
+        ["train", *TINY, "--steps", "8", "--checkpoint.load", "auto", "--run-dir", str(broken)],
+    ):
+        assert run(command) == 4
+        assert "step-00000006 is damaged" in capsys.readouterr().err
+    earlier = ["--checkpoint.load", str(broken / "checkpoints" / "step-00000003"), "--run-dir", str(tmp_path / "b")]
+    assert run(["train", *TINY, *earlier]) == 0
+    assert losses(tmp_path / "b") == losses(trained_run)[3:]
+
+
+def test_a_checkpoint_of_another_model(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--checkpoint.load", str(trained_run), "--run-dir", str(tmp_path / "run")]
+    assert run(["train", *TINY, *flags, "--model.layers", "3"]) == 4
+    assert "missing: model.layers.2" in capsys.readouterr().err
+    assert run(["train", *TINY, *flags, "--run-dir", str(tmp_path / "b"), "--model.hidden", "64"]) == 4
+    assert "of another shape" in capsys.readouterr().err
+
+
+def test_a_huggingface_folder_with_a_missing_tensor(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    assert run(["convert", str(trained_run), str(tmp_path / "hf")]) == 0
+    weights = load_file(tmp_path / "hf" / "model.safetensors")
+    del weights["transformer.h.1.mlp.c_fc.bias"]
+    save_file(weights, tmp_path / "hf" / "model.safetensors", metadata={"format": "pt"})
+    for command in (
+        ["generate", str(tmp_path / "hf"), "--prompt", "x"],
+        ["train", *TINY, "--checkpoint.load", str(tmp_path / "hf"), "--run-dir", str(tmp_path / "run")],
+        ["convert", str(tmp_path / "hf"), str(tmp_path / "back"), "--to", "paddock"],
+    ):
+        assert run(command) == 4
+        assert "transformer.h.1.mlp.c_fc.bias" in capsys.readouterr().err
+    assert not (tmp_path / "back").exists()
+
+
+def test_prompts(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["generate", str(trained_run)]
+    assert run([*base, "--prompt", "word " * 100]) == 2
+    assert "the model's context is 32" in capsys.readouterr().err
+    assert run([*base, "--prompt", "A", "--max-new-tokens", "64"]) == 2
+    assert "--max-new-tokens 31" in capsys.readouterr().err
+    assert run([*base, "--prompt", "A", "--temperature", "-1"]) == 2
+    assert run([*base, "--prompt-file", str(tmp_path / "nowhere")]) == 4
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    assert run([*base, "--prompt-file", str(tmp_path / "binary")]) == 4
+    assert "is not text in UTF-8" in capsys.readouterr().err
+
+
+def test_destinations(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", str(trained_run), str(tmp_path)]) == 2
+    assert "is already there" in capsys.readouterr().err
+    assert run(["convert", str(trained_run), str(tmp_path / "x"), "--to", "paddock"]) == 2
+    assert "--to huggingface" in capsys.readouterr().err
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--optimizer.lr", "1e30", "--optimizer.clip", "None", "--schedule.warmup", "0"]
+    assert run(["train", *TINY, *flags, "--run-dir", str(tmp_path / "run")]) == 5
+    errors = capsys.readouterr().err
+    assert "error: step 2: loss" in errors and "not finite" in errors and "--optimizer.lr" in errors
+
+
+def test_debug_shows_the_stack(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError):
+        run(["train", "gpt2/tinny", "--debug"])
+
+
+def test_help_does_not_import_torch() -> None:
+    for arguments in (["--help"], ["train", "--help"], ["train", "gpt2/tiny", "--dry-run"], ["generate", "--help"]):
+        script = (
+            "import sys; from paddock.cli.main import run\n"
+            f"try: run({arguments!r})\n"
+            "except SystemExit: pass\n"
+            "print('torch' in sys.modules, file=sys.stderr)"
+        )
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert result.stderr.strip().endswith("False"), arguments
+        assert result.stdout
+
+
+def test_a_reader_that_leaves_early() -> None:
+    command = f"{sys.executable} -m paddock train --help | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "0"
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,49 @@
+"""What a person at a terminal sees."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from paddock.testing.tiny import TINY, paddock
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """Run a command whose output and errors are a terminal, and return what appeared on it."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paddock", *arguments],
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+    )
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:  # the terminal is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(master)
+    assert process.wait(timeout=60) == 0, shown.decode()
+    return shown.decode()
+
+
+def test_generated_text_appears_as_it_comes(trained_run: Path) -> None:
+    arguments = ["generate", str(trained_run), "--prompt", "The class", "--max-new-tokens", "12", "--seed", "1"]
+    shown = on_a_terminal(*arguments).replace("\r\n", "\n")
+    assert shown == paddock(*arguments).stdout
+
+
+def test_training_shows_a_card_a_bar_and_an_end(tmp_path: Path) -> None:
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", on_a_terminal("train", *TINY, "--run-dir", str(tmp_path / "run")))
+    assert "parameters" in shown and "global 8 = micro 2 × data 1 × accumulation 4" in shown
+    assert "6/6" in shown and "tokens/s" in shown and "━" in shown
+    assert "done" in shown and f"paddock generate {tmp_path / 'run'}" in re.sub(r"\s+", " ", shown)

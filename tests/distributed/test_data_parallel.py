@@ -1,0 +1,139 @@
+"""Two processes train as one: the same losses, exact evaluation, clean stops, and nothing lost when one dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run
+from paddock.testing.tiny import TINY, losses, paddock
+
+TWO = ["--nproc-per-node", "2"]
+ENDLESS = ["--steps", "100000", "--evaluate.every", "None", "--checkpoint.every", "5"]
+
+
+@pytest.fixture(scope="module")
+def two_process_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty steps of the small recipe over two processes, in a sub-process as a user would start it."""
+    run_dir = tmp_path_factory.mktemp("two") / "run"
+    result = paddock("train", *TINY, *TWO, "--steps", "20", "--run-dir", str(run_dir))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert "data 2 × tensor 1 × pipeline 1 = 2 processes" in result.stderr
+    assert result.stderr.count("step     1/20") == 1  # only one process speaks
+    return run_dir
+
+
+def test_the_layout_changes_nothing(two_process_run: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "one"
+    assert run(["train", *TINY, "--steps", "20", "--batch.micro", "8", "--run-dir", str(alone)]) == 0
+    for name in ("train.loss", "train.grad_norm", "val.loss"):
+        ours, theirs = losses(two_process_run, name), losses(alone, name)
+        assert len(ours) == len(theirs) > 0
+        assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_two_processes_go_on_where_one_stopped(two_process_run: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "moved"
+    flags = ["--schedule.decay-steps", "20", "--run-dir", str(run_dir)]
+    assert run(["train", *TINY, *flags, "--steps", "10"]) == 0
+    result = paddock("train", *TINY, *TWO, *flags, "--steps", "20", "--checkpoint.load", "auto")
+    assert result.returncode == 0, result.stderr
+    assert losses(run_dir) == pytest.approx(losses(two_process_run), rel=1e-5)
+
+
+def test_evaluation_is_exact(two_process_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = paddock("evaluate", str(two_process_run), *TWO, "--batch.micro", "3", "--batch.global", "6", "--json")
+    assert result.returncode == 0, result.stderr
+    assert run(["evaluate", str(two_process_run), "--json"]) == 0
+    alone, together = json.loads(capsys.readouterr().out), json.loads(result.stdout)
+    assert alone["val.samples"] == together["val.samples"] and alone["val.samples"] % 6
+    assert together["val.loss"] == pytest.approx(alone["val.loss"], rel=1e-6)
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "paddock", "train", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_step(run_dir: Path, step: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        if (run_dir / "metrics.jsonl").exists() and len(losses(run_dir)) > step:
+            return
+        if process.poll() is not None:
+            pytest.fail(f"it ended early: {process.stderr.read() if process.stderr else ''}")
+        time.sleep(0.1)
+    pytest.fail("it does not come forward")
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ctrl_c_saves_and_stops(tmp_path: Path, processes: int) -> None:
+    run_dir = tmp_path / "run"
+    process = start(*TINY, *ENDLESS, "--nproc-per-node", str(processes), "--run-dir", str(run_dir))
+    wait_for_step(run_dir, 2, process)
+    workers = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "a checkpoint is saved" in errors and "--checkpoint.load auto" in errors
+    steps = len(losses(run_dir))
+    saved = (run_dir / "checkpoints" / "latest").resolve().name
+    assert saved == f"step-{steps:08d}"
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    more = ["--steps", str(steps + 2), "--checkpoint.load", "auto", "--run-dir", str(run_dir)]
+    assert run(["train", *TINY, "--evaluate.every", "None", *more]) == 0
+    assert len(losses(run_dir)) == steps + 2
+
+
+def test_a_killed_rank_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    process = start(*TINY, *ENDLESS, *TWO, "--run-dir", str(run_dir))
+    wait_for_step(run_dir, 7, process)
+    workers = children(process.pid)
+    victim = next(worker for worker in workers if rank_of(worker) == 1)
+    killed = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - killed < 15
+    assert process.returncode == 3
+    assert re.search(r"error: rank 1 .*SIGKILL", errors), errors
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    resumed = ["--steps", "40", "--evaluate.every", "None", "--checkpoint.load", "auto", "--run-dir", str(run_dir)]
+    assert run(["train", *TINY, *resumed, "--schedule.decay-steps", "100000"]) == 0
+    assert len(losses(run_dir)) == 40
+
+
+def rank_of(pid: int) -> int | None:
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((int(variable[5:]) for variable in variables if variable.startswith(b"RANK=")), None)
+
+
+def test_under_the_users_own_torchrun(two_process_run: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    command = [*launcher, "-m", "paddock", "train", *TINY, "--steps", "20", "--run-dir", str(run_dir)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert losses(run_dir) == pytest.approx(losses(two_process_run), rel=1e-5)
+    assert result.stderr.count("step     1/20") == 1
+
+
+def test_bad_numbers_are_found_by_all(tmp_path: Path) -> None:
+    flags = ["--optimizer.lr", "1e30", "--optimizer.clip", "None", "--schedule.warmup", "0"]
+    result = paddock("train", *TINY, *TWO, *flags, "--run-dir", str(tmp_path / "run"))
+    assert result.returncode == 5, result.stderr
+    assert re.search(r"error: step 2: loss (nan|inf)", result.stderr), result.stderr
+    assert re.search(r"why: .*(first module whose output is not finite: |not finite: )", result.stderr)

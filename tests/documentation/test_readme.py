@@ -1,0 +1,84 @@
+"""Every command in the README runs, as it is written, in the order in which a reader meets them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paddock.cli.main import VERBS
+from paddock.config.load import load_recipe, recipe_names
+
+ROOT = Path(__file__).parents[2]
+READMES = ["README.md", "README.zh.md"]
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def commands(name: str) -> list[str]:
+    lines = "".join(blocks(name, "sh")).replace("\\\n", " ").splitlines()
+    return [line.split("  #")[0].strip() for line in lines if line.strip()]
+
+
+def execute(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = shlex.split(command)
+    assert words[0] == "paddock"
+    words[:1] = [sys.executable, "-m", "paddock"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, env=os.environ)
+
+
+def test_every_command_of_the_readme(tmp_path: Path) -> None:
+    ran = []
+    for command in commands("README.md"):
+        if command.startswith("make "):
+            continue
+        result = execute(command, tmp_path)
+        assert result.returncode == 0, f"{command}\n{result.stderr}"
+        ran.append(shlex.split(command)[1])
+    assert set(ran) == set(VERBS)
+
+
+def test_the_error_that_the_readme_shows(tmp_path: Path) -> None:
+    [shown] = [block for block in blocks("README.md", "") if block.startswith("$ paddock")]
+    command, _, expected = shown.removeprefix("$ ").partition("\n")
+    result = execute(command, tmp_path)
+    assert result.returncode == 2 and result.stderr == expected
+
+
+def test_make_targets_exist() -> None:
+    targets = [command.split()[1] for command in commands("README.md") if command.startswith("make ")]
+    assert targets == ["quickstart", "test"]
+    for target in [*targets, "test-all", "lint", "bench"]:
+        plan = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+        assert plan.returncode == 0, plan.stderr
+
+
+def test_the_recipe_of_the_readme(tmp_path: Path) -> None:
+    [text] = blocks("README.md", "yaml")
+    (tmp_path / "recipe.yaml").write_text(text)
+    recipe = load_recipe(tmp_path / "recipe.yaml")
+    assert recipe.tokenizer.kind == "gpt2" and set(yaml.safe_load(text)) <= {"extends", *type(recipe).model_fields}
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_readme_names_every_recipe_and_verb(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert all(f"`{recipe}`" in text for recipe in recipe_names() if recipe != "gpt2/base")
+    assert all(f"`{verb} " in text or f"`{verb}`" in text for verb in VERBS)
+    rooms = {path.name for path in (ROOT / "paddock").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert all(f"  {room}/ " in text for room in rooms)
+
+
+def test_the_readmes_are_in_step() -> None:
+    assert commands("README.md") == commands("README.zh.md")
+    assert blocks("README.md", "yaml") == blocks("README.zh.md", "yaml")
+    headings = [len(re.findall(r"^## ", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)) for name in READMES]
+    assert headings[0] == headings[1]
