@@ -123,7 +123,7 @@ def rank_of(pid: int) -> int | None:
 
 def test_under_the_users_own_torchrun(two_process_run: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launcher, "-m", "paddock", "train", *TINY, "--steps", "20", "--run-dir", str(run_dir)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
