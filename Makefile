@@ -24,7 +24,7 @@ quickstart: $(VENV)/installed ## Pretrain a small GPT-2 on two processes, evalua
 	@rm -rf runs/quickstart
 	$(BIN)/paddock train gpt2/tiny --nproc-per-node 2 --run-dir runs/quickstart
 	$(BIN)/paddock evaluate runs/quickstart
-	$(BIN)/paddock generate runs/quickstart --prompt "The function" --max-new-tokens 60
+	$(BIN)/paddock generate runs/quickstart --prompt "If a class" --max-new-tokens 60 --temperature 0.5
 
 test: $(VENV)/installed-dev ## Run the tests
 	$(BIN)/python -m pytest

@@ -23,7 +23,7 @@ class Replica:
         self._engine: nn.Module = model
         self._scale = float(world.size)
         if world.size > 1:
-            self._engine = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+            self._engine = DistributedDataParallel(model, gradient_as_bucket_view=True)
 
     def __call__(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
         result: Tensor = self._engine(*args, **kwargs)

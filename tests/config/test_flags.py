@@ -113,7 +113,7 @@ def test_every_flag_of_those_systems_is_in_the_table_and_in_the_help() -> None:
         ("--micro-batch-size 3", "batch", "global_", None),
         ("--micro-batch-size 3 --global-batch-size 6", "batch", "global_", 6),
         ("--global-batch-size 6", "batch", "micro", None),
-        ("--batch.micro 4", "batch", "global_", 16),
+        ("--batch.micro 4", "batch", "global_", 8),
         ("--clip-grad 0", "optimizer", "clip", None),
         ("--train-samples 100", "train", "samples", 100),
         ("--train-samples 100", "train", "steps", None),

@@ -62,7 +62,7 @@ def test_a_saved_recipe_is_a_recipe(tmp_path: Path) -> None:
     recipe = load_recipe("gpt2/tiny")
     save_recipe(recipe, tmp_path / "config.yaml")
     assert load_recipe(tmp_path / "config.yaml") == recipe
-    assert "global: 16" in to_yaml(recipe)
+    assert "global: 8" in to_yaml(recipe)
 
 
 @pytest.mark.parametrize(
