@@ -177,7 +177,8 @@ class TrainingRun:
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         states = {"adamw": 2, "adam": 2, "sgd": 1 if recipe.optimizer.momentum else 0}[recipe.optimizer.name]
         memory = parameters * 4 * (2 + states)
-        threads = f", {torch.get_num_threads()} threads each" if world.device.type == "cpu" else ""
+        count = torch.get_num_threads()
+        threads = f", {count} thread{'s' if count > 1 else ''} each" if world.device.type == "cpu" else ""
         return [
             ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
             ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),

@@ -47,7 +47,7 @@ def test_every_command_of_the_readme(tmp_path: Path) -> None:
 
 
 def test_the_error_that_the_readme_shows(tmp_path: Path) -> None:
-    [shown] = [block for block in blocks("README.md", "") if block.startswith("$ paddock")]
+    [shown] = [block for block in blocks("README.md", "") if "\nerror: " in block]
     command, _, expected = shown.removeprefix("$ ").partition("\n")
     result = execute(command, tmp_path)
     assert result.returncode == 2 and result.stderr == expected
