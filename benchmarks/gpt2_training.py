@@ -11,7 +11,6 @@ import csv
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -96,6 +95,8 @@ def measure_gemm(steps: int) -> dict[str, float]:
 
 def timed(step: Callable[[], object], steps: int) -> dict[str, float]:
     """The fastest of `steps` steps, after a first (compiling) and a second (allocating) one."""
+    from paddock.devices import select
+
     started = time.perf_counter()
     step()
     first = time.perf_counter() - started
@@ -108,7 +109,7 @@ def timed(step: Callable[[], object], steps: int) -> dict[str, float]:
     return {
         "tokens_per_second": BATCH * SEQUENCE / sorted(durations)[len(durations) // 2],
         "first_step": first,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "memory": float(select("cpu").memory_used() or 0),
     }
 
 

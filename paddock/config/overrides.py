@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 def normalise(arguments: list[str], model: type[BaseModel]) -> list[str]:
     """Rewrite the values of recipe fields in the form that tyro takes."""
-    kinds = _field_kinds(model)
+    kinds = field_kinds(model)
     result: list[str] = []
     position = 0
     while position < len(arguments):
@@ -49,13 +49,14 @@ def _rewrite(flag: str, value: str, kind: Any) -> list[str] | None:
     return None
 
 
-def _field_kinds(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
+def field_kinds(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
+    """The type of every field, by its dotted name."""
     kinds: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         path = prefix + (field.alias or name)
         annotation = field.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            kinds |= _field_kinds(annotation, f"{path}.")
+            kinds |= field_kinds(annotation, f"{path}.")
         else:
             kinds[path] = annotation
     return kinds

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from paddock.checkpoint import storage
 from paddock.cli.main import run
 from paddock.data.indexed import IndexedWriter
 from paddock.testing.tiny import TINY, losses
@@ -70,17 +73,44 @@ def test_a_run_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_read_only_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o555)
-    try:
-        (locked / "probe").mkdir()
-    except PermissionError:
-        assert run(["train", *TINY, "--run-dir", str(locked / "run")]) == 3
-        assert "you may not write there" in capsys.readouterr().err
-    else:
-        (locked / "probe").rmdir()
-        pytest.skip("this user may write anywhere")
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(errno.EROFS, "the file system is read-only"), (errno.ENOSPC, "free some space"), (errno.EACCES, "may not write")],
+)
+def test_a_read_only_or_full_run_directory(
+    number: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = Path.mkdir
+
+    def refuse(path: Path, *arguments: object, **options: object) -> None:
+        if "locked" in path.parts:
+            raise OSError(number, os.strerror(number))
+        make(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert run(["train", *TINY, "--run-dir", str(tmp_path / "locked" / "run")]) == 3
+    captured = capsys.readouterr().err
+    assert "error: cannot write" in captured and message in captured
+
+
+def test_a_disk_that_fills_up_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = storage.HuggingFaceStorageWriter.write_data
+    writes: list[int] = []
+
+    def fill_up(*arguments: object) -> object:
+        writes.append(1)
+        if len(writes) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.HuggingFaceStorageWriter, "write_data", fill_up)
+        assert run(["train", *TINY, "--run-dir", str(tmp_path / "run")]) == 3
+    assert "No space left on device" in capsys.readouterr().err
+    assert run(["train", *TINY, "--run-dir", str(tmp_path / "run"), "--checkpoint.load", "auto"]) == 0
+    assert len(losses(tmp_path / "run")) == 6  # it went on from the checkpoint before
 
 
 def test_an_empty_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from paddock.cli.main import VERBS, run
 from paddock.config.load import load_recipe
+from paddock.data.indexed import IndexedWriter
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 
@@ -216,3 +217,37 @@ def test_a_moved_run_still_works(trained_run: Path, tmp_path: Path, capsys: pyte
     shutil.copytree(trained_run, tmp_path / "moved", symlinks=True)
     assert run(["evaluate", str(tmp_path / "moved"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["checkpoint"].startswith(str((tmp_path / "moved").resolve()))
+
+
+ONEFLOW = """--num-layers 2 --hidden-size 32 --num-attention-heads 4 --micro-batch-size 2 --global-batch-size 4
+  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-gpus-per-node 1 --num-nodes 1
+  --node-ips 10.11.0.2,10.11.0.3 --train-iters 4 --learning-rate 0.00015 --min-lr 1.0e-5 --lr-decay-style cosine
+  --lr-decay-iters 320000 --lr-warmup-fraction 0.01 --optimizer adamw --weight-decay 1e-2 --clip-grad 1.0
+  --seq-length 32 --vocab-size 512 --split 949,50,1 --save-interval 10000 --log-interval 1
+  --metric-print-format table --checkpoint-activations --multihead-attention-fusion --fp16 --use-rdma"""
+
+
+def test_the_pretraining_command_of_oneflow_gpt_runs(tmp_path: Path) -> None:
+    """Their command (smaller, for a test) on an indexed corpus, with `paddock train gpt2` in place of theirs."""
+    with IndexedWriter(tmp_path / "gpt_sample_dataset_text_document", vocab=512) as writer:
+        for document in range(100):
+            writer.add_document([(7 * document + position) % 512 for position in range(50)])
+    places = ["--dataset", str(tmp_path / "gpt_sample_dataset_text_document"), "--save", str(tmp_path / "model_save")]
+    assert run(["train", "gpt2", *ONEFLOW.split(), *places]) == 0
+    assert len(losses(tmp_path / "model_save")) == 4
+    assert (tmp_path / "model_save" / "checkpoints" / "latest").resolve().name == "step-00000004"
+    # And going on as they do: --load and --save name the same place.
+    places += ["--load", str(tmp_path / "model_save")]
+    assert run(["train", "gpt2", *ONEFLOW.split(), *places, "--train-iters", "6"]) == 0
+    assert len(losses(tmp_path / "model_save")) == 6
+
+
+@pytest.mark.parametrize("flags", [["--optimizer.name", "sgd", "--optimizer.lr", "0.1"], ["--optimizer.name", "adam"]])
+def test_every_optimizer_learns_and_resumes(tmp_path: Path, flags: list[str]) -> None:
+    whole, part = ["--run-dir", str(tmp_path / "whole")], ["--run-dir", str(tmp_path / "part")]
+    flags = [*flags, "--schedule.name", "linear", "--schedule.decay-steps", "6"]
+    assert run(["train", *TINY, *flags, *whole]) == 0
+    assert run(["train", *TINY, *flags, *part, "--steps", "3"]) == 0
+    assert run(["train", *TINY, *flags, *part, "--checkpoint.load", "auto"]) == 0
+    assert losses(tmp_path / "part") == losses(tmp_path / "whole")
+    assert losses(tmp_path / "whole")[-1] < losses(tmp_path / "whole")[0]

@@ -9,6 +9,8 @@ import pytest
 
 from paddock.cli.arguments import RecipeCommand, alias_page, parse_recipe_command
 from paddock.config.aliases import MEGATRON, TABLE
+from paddock.config.load import load_recipe
+from paddock.config.overrides import field_kinds
 from paddock.errors import ConfigError
 
 
@@ -165,3 +167,18 @@ def test_wrong_flags_exit_with_2(arguments: list[str], shown: str, capsys: pytes
         parse(*arguments)
     assert caught.value.code == 2
     assert shown in capsys.readouterr().err
+
+
+def test_the_help_page_has_every_field_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("gpt2/tiny", "--help")
+    assert caught.value.code == 0
+    lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    fields = field_kinds(type(load_recipe("gpt2/tiny")))
+    assert len(fields) > 50
+    for field in fields:
+        flag = "--" + field.replace("_", "-")
+        at = next(number for number, line in enumerate(lines) if line.split(" ")[0].strip(",") == flag)
+        described = " ".join(lines[at : at + 3]).split(" ", 2)[2]
+        assert len(described.split("(default")[0]) > 15, f"{flag} is not explained"
+    assert any("(default: 192)" in line for line in lines)  # the recipe's own values

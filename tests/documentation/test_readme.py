@@ -20,7 +20,9 @@ READMES = ["README.md", "README.zh.md"]
 
 
 def blocks(name: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+    text = (ROOT / name).read_text(encoding="utf-8")
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [block for kind, block in fenced if kind == language]
 
 
 def commands(name: str) -> list[str]:
