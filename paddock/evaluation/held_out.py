@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 from paddock.data.sampler import share
+from paddock.models.modes import evaluating
 from paddock.parallel.world import World
 from paddock.tasks.task import Batch, Sample, Task
 
@@ -27,7 +27,7 @@ def evaluate(
     count = len(samples) if limit is None else min(limit, len(samples))
     parts = share(count, world.size, world.rank, micro)
     loss_sum, terms = 0.0, 0.0
-    with _evaluating(model), torch.no_grad(), autocast:
+    with evaluating(model), torch.no_grad(), autocast:
         for done, part in enumerate(parts):
             batch = move(task.collate([samples[index] for index in part]), world.device)
             loss_sum += float(task.loss(model, batch))
@@ -41,13 +41,3 @@ def evaluate(
 def move(batch: Batch, device: torch.device) -> Batch:
     """The batch on the device that computes."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

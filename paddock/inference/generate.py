@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from paddock.errors import ConfigError, DataError, NumericsError, bad_value
 from paddock.inference.sampling import SamplingOptions, choose
+from paddock.models.modes import evaluating
 from paddock.parallel.seeds import seed_for
 
 OnToken = Callable[[int, int], None]
@@ -47,7 +47,7 @@ def generate(
         if on_token is not None:
             on_token(sequence, token)
 
-    with torch.inference_mode(), _evaluating(model):
+    with torch.inference_mode(), evaluating(model):
         for batch in _batches(prompts, config.vocab, copies):
             _continue(model, prompts, batch, options, report)
     return results
@@ -148,15 +148,3 @@ def _check_finite(logits: Tensor) -> None:
             why="its weights are broken, or the precision is too low for them",
             fix="generate in float32; if that fails too, the checkpoint is damaged",
         )
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout, and afterwards every module in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
