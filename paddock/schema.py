@@ -5,10 +5,6 @@ Pydantic only: importing a room's `config.py` must stay cheap, so torch has no p
 
 from __future__ import annotations
 
-import io
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
 from typing import Any
 
@@ -31,40 +27,19 @@ class ConfigModel(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            _last_error.set((error, type(self)))
             raise explain(error, type(self)) from None
         finally:
             _inside.reset(token)
 
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
-_last_error: ContextVar[tuple[ValidationError, type[BaseModel]] | None] = ContextVar("last_error", default=None)
 
 
-@contextmanager
-def errors_within(whole: type[BaseModel]) -> Iterator[None]:
-    """Around a parser that builds sections one by one and reports their errors in its own way, by exiting:
-    a section's error is raised instead, as if it had been found in the whole."""
-    _last_error.set(None)
-    complaint = io.StringIO()
-    try:
-        with redirect_stderr(complaint):
-            yield
-    except SystemExit:
-        failed = _last_error.get()
-        if failed is not None:
-            error, section = failed
-            names = [name for name, field in whole.model_fields.items() if field.annotation is section]
-            raise explain(error, section, prefix=f"{names[0]}." if names else "") from None
-        sys.stderr.write(complaint.getvalue())
-        raise
-
-
-def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
+def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """Turn pydantic's report into ours: the field as the user wrote it, the value, and what to do."""
     problems: dict[str, ConfigError] = {}
     for detail in error.errors():
-        problem = _explain_one(detail, model, prefix)
+        problem = _explain_one(detail, model)
         if problem.what in problems:  # each member of a union has its say
             problem = ConfigError(problem.what, why=f"{problems[problem.what].why}, or {problem.why}", fix=problem.fix)
         problems[problem.what] = problem
@@ -77,9 +52,9 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
     )
 
 
-def _explain_one(detail: ErrorDetails, model: type[BaseModel], prefix: str) -> ConfigError:
+def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> ConfigError:
     location = [part for part in detail["loc"] if isinstance(part, str)]
-    path = prefix + _path_in(model, location)
+    path = _path_in(model, location)
     if detail["type"] == "extra_forbidden":
         choices = sorted(field_names(_section(model, location[:-1])))
         why = f'there is no "{location[-1]}" here'

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
+from paddock.cli.mirror import mirror, plain
 from paddock.config.aliases import TABLE, translate
 from paddock.config.load import load_recipe, recipe_names
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
-from paddock.schema import errors_within
 
 Options = TypeVar("Options")
 HELP_FLAGS = ("-h", "--help")
@@ -58,32 +58,31 @@ def apply_flags(
     """Override the fields of `recipe` by flags; the verb's own options and the launch flags are read beside."""
     flags, notes = translate(flags, recipe)
     flags = normalise(flags, type(recipe))
+    parts = {"options": mirror(options()), "launch": mirror(LaunchOptions()), "body": mirror(recipe)}
     command = make_dataclass(
-        "Command",
-        [
-            ("options", Annotated[options, tyro.conf.arg(name="")]),
-            ("launch", Annotated[LaunchOptions, tyro.conf.arg(name="")]),
-            ("body", Annotated[type(recipe), tyro.conf.arg(name="")]),
-        ],
+        "Command", [(name, Annotated[type(part), tyro.conf.arg(name="", help="")]) for name, part in parts.items()]
     )
-    default: Any = command(options=options(), launch=LaunchOptions(), body=recipe)
     try:
-        with errors_within(type(recipe)):
-            parsed = tyro.cli(
-                command,
-                prog=f"paddock {verb} {'RECIPE' if asks_help else name}",
-                description=inspect.cleandoc(options.__doc__ or ""),
-                default=default,
-                args=flags,
-                config=(tyro.conf.AvoidSubcommands,),
-            )
+        parsed: Any = tyro.cli(
+            command,
+            prog=f"paddock {verb} {'RECIPE' if asks_help else name}",
+            description=inspect.cleandoc(options.__doc__ or ""),
+            default=command(**parts),
+            args=flags,
+            config=(tyro.conf.AvoidSubcommands,),
+        )
     except SystemExit:
         if asks_help:
             print(alias_page())
         raise
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    return RecipeCommand(name, parsed.body, parsed.options, parsed.launch)
+    return RecipeCommand(
+        name,
+        type(recipe)(**plain(parsed.body, type(recipe))),
+        options(**vars(parsed.options)),
+        LaunchOptions(**vars(parsed.launch)),
+    )
 
 
 def alias_page() -> str:

@@ -37,14 +37,14 @@ def normalise(arguments: list[str], model: type[BaseModel]) -> list[str]:
 
 
 def _rewrite(flag: str, value: str, kind: Any) -> list[str] | None:
-    members = _members(kind)
-    if value.lower() in ("null", "~", "none") and type(None) in members:
+    kinds = members(kind)
+    if value.lower() in ("null", "~", "none") and type(None) in kinds:
         return [flag, "None"]
-    if bool in members and value.lower() in ("true", "false"):
+    if bool in kinds and value.lower() in ("true", "false"):
         section, _, name = flag.removeprefix("--").rpartition(".")
         prefix = f"--{section}." if section else "--"
         return [f"{prefix}{name}" if value.lower() == "true" else f"{prefix}no-{name}"]
-    if any(get_origin(member) in (list, tuple) for member in members) and ("," in value or value.startswith("[")):
+    if any(get_origin(member) in (list, tuple) for member in kinds) and ("," in value or value.startswith("[")):
         return [flag, *(part.strip() for part in value.strip("[]()").split(",") if part.strip())]
     return None
 
@@ -62,5 +62,6 @@ def field_kinds(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
     return kinds
 
 
-def _members(kind: Any) -> list[Any]:
+def members(kind: Any) -> list[Any]:
+    """The types a union allows; the type itself where it is none."""
     return list(get_args(kind)) if get_origin(kind) in (Union, types.UnionType) else [kind]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
 from pydantic import Field, PositiveFloat, model_validator
 
 from paddock.errors import ConfigError, bad_value
@@ -16,7 +15,7 @@ class BatchConfig(ConfigModel):
 
     micro: int | None = Field(4, gt=0)
     """Samples that go through a process at once."""
-    global_: Annotated[int | None, tyro.conf.arg(name="global")] = Field(None, alias="global", gt=0)
+    global_: int | None = Field(None, alias="global", gt=0)
     """Samples in an optimizer step, over all processes; the layout never changes it."""
     accumulation: int | None = Field(None, gt=0)
     """Micro-batches in a step, on each process."""
