@@ -107,7 +107,7 @@ class TrainConfig(ConfigModel):
     device: str = "auto"
     """auto takes the accelerator that is there, else the CPU; or a name that `paddock doctor` lists."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile each block once; auto: on for models of at least 50M parameters where a compiler is found."""
+    """Compile each block once; auto: for models of at least 50M parameters, and not on a CPU, where it wins nothing."""
 
 
 class EvaluateConfig(ConfigModel):

@@ -130,6 +130,19 @@ def test_a_later_token_never_changes_earlier_logits(place: int) -> None:
     assert not torch.allclose(after[:, place:], before[:, place:], atol=1e-2)
 
 
+def test_packed_documents_are_as_alone() -> None:
+    """With positions and segments, a sample of several documents gives each of them its own logits."""
+    model = tiny()
+    tokens = torch.randint(0, model.config.vocab, (1, 12))
+    lengths = [5, 1, 6]
+    positions = torch.cat([torch.arange(length) for length in lengths]).unsqueeze(0)
+    segments = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths)).unsqueeze(0)
+    packed = model(tokens, positions=positions, segments=segments)
+    alone = torch.cat([model(part) for part in tokens.split(lengths, dim=1)], dim=1)
+    assert torch.allclose(packed, alone, atol=1e-5)
+    assert not torch.allclose(packed, model(tokens), atol=1e-2)
+
+
 def test_initial_weights_depend_on_seed_and_name_only() -> None:
     first, deeper, other = GPT2(CONFIG), GPT2(CONFIG.model_copy(update={"layers": 3})), GPT2(CONFIG)
     torch.manual_seed(99)

@@ -157,10 +157,13 @@ def test_compiling_each_block_gives_the_same_numbers() -> None:
 def test_when_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "find_compiler", lambda _: "/usr/bin/some-compiler")
     assert not compile_blocks([], "off", CPU, 10**9)
-    assert not compile_blocks([], "auto", CPU, 10**6)  # too small to be worth it
-    assert compile_blocks([], "auto", CPU, 10**9) and compile_blocks([], "on", CPU, 1)
+    assert not compile_blocks([], "auto", CPU, 10**9)  # it would win nothing
+    assert compile_blocks([], "on", CPU, 1)
+    accelerator = adapter_named("cuda")
+    assert not compile_blocks([], "auto", accelerator, 10**6)  # too small to be worth it
+    assert compile_blocks([], "auto", accelerator, 10**9)
     monkeypatch.setattr(compilation, "find_compiler", lambda _: None)
-    assert not compile_blocks([], "auto", CPU, 10**9)
+    assert not compile_blocks([], "auto", accelerator, 10**9)
     with pytest.raises(MachineError, match="needs a C"):
         compile_blocks([], "on", CPU, 10**9)
 

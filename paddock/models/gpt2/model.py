@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,8 @@ from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.models.layers.dropout import dropout
 from paddock.models.layers.initialization import Initial
 
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU in its tanh form, written with a sigmoid: the same function, from a cheaper exponential."""
-    return x * torch.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
-
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu_tanh": gelu_tanh,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "gelu": F.gelu,
     "relu": F.relu,
 }
@@ -41,11 +36,13 @@ class Attention(nn.Module):
         self.qkv = Linear(config.hidden, 3 * config.hidden)
         self.output = Linear(config.hidden, config.hidden)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
+    def forward(
+        self, x: Tensor, segments: Tensor | None = None, cache: KeyValueCache | None = None, layer: int = 0
+    ) -> Tensor:
         batch, time, _ = x.shape
         query, key, value = self.qkv(x).view(batch, time, self.heads, 3, -1).permute(3, 0, 2, 1, 4).unbind()
         if cache is None:
-            mixed = causal_attention(query, key, value, self.dropout, self.training)
+            mixed = causal_attention(query, key, value, self.dropout, self.training, segments)
         else:
             begins = cache.length == 0
             assert begins or time == 1, "after the prompt, tokens come one at a time"
@@ -78,8 +75,10 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = config.dropout
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
-        x = x + dropout(self.attention(self.attention_norm(x), cache, layer), self.dropout, self.training)
+    def forward(
+        self, x: Tensor, segments: Tensor | None = None, cache: KeyValueCache | None = None, layer: int = 0
+    ) -> Tensor:
+        x = x + dropout(self.attention(self.attention_norm(x), segments, cache, layer), self.dropout, self.training)
         return x + dropout(self.feed_forward(self.feed_forward_norm(x)), self.dropout, self.training)
 
 
@@ -95,14 +94,26 @@ class GPT2(nn.Module):
         self.layers = nn.ModuleDict({str(index): Block(config) for index in range(config.layers)})
         self.final_norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)
 
-    def forward(self, tokens: Tensor, labels: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
-        """Logits [batch, time, vocabulary]; or, given labels, the cross-entropy summed over those that count."""
-        offset = 0 if cache is None else cache.length
-        positions = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
+    def forward(
+        self,
+        tokens: Tensor,
+        labels: Tensor | None = None,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """Logits [batch, time, vocabulary]; or, given labels, the cross-entropy summed over those that count.
+
+        `positions` [batch, time] count from where each document begins, and `segments` number the documents, whose
+        tokens then see no other's; without them a sample is one text.
+        """
+        if positions is None:
+            offset = 0 if cache is None else cache.length
+            positions = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
         x = self.token_embedding(tokens) + self.position_embedding(positions)
         x = dropout(x, self.config.dropout, self.training)
         for name, block in self.layers.items():
-            x = block(x) if cache is None else block(x, cache, int(name))
+            x = block(x, segments) if cache is None else block(x, segments, cache, int(name))
         if cache is not None:
             cache.advance(tokens.shape[1])
         x = self.final_norm(x)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from paddock.models.layers.dropout import dropout
+from paddock.models.layers.dropout import draw_seed
+from paddock.models.layers.dropped_attention import dropped_causal_attention
 
 
-def causal_attention(query: Tensor, key: Tensor, value: Tensor, rate: float, training: bool) -> Tensor:
+def causal_attention(
+    query: Tensor, key: Tensor, value: Tensor, rate: float, training: bool, segments: Tensor | None = None
+) -> Tensor:
     """Attention of every position to itself and those before it; all are [batch, heads, time, head size].
 
-    The fused kernel does it without holding time × time weights, with dropout too on accelerators. A CPU's has no
-    dropout: there the weights are written out, and their dropout is the cheap one.
+    With `segments` [batch, time], which number the documents of a sample, only to those of its own document. The
+    fused kernel does it without holding time × time weights, with dropout too on accelerators. A CPU's has no
+    dropout, so that case is our own.
     """
-    if rate == 0.0 or not training or query.device.type != "cpu":
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=rate if training else 0.0)
-    later = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device).triu(1)
-    scores = (query @ key.transpose(-2, -1)) * (1.0 / math.sqrt(query.shape[-1]))
-    weights = torch.softmax(scores.masked_fill(later, -torch.inf), dim=-1)
-    return dropout(weights, rate, training) @ value
+    rate = rate if training else 0.0
+    if rate > 0.0 and query.device.type == "cpu":
+        return dropped_causal_attention(query, key, value, draw_seed(), rate, segments)
+    if segments is None:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=rate)
+    time = query.shape[2]
+    earlier = torch.ones(time, time, dtype=torch.bool, device=query.device).tril()
+    visible = earlier & (segments.unsqueeze(-1) == segments.unsqueeze(-2))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=visible.unsqueeze(1), dropout_p=rate)

@@ -1,31 +1,56 @@
-"""Dropout whose mask is a hash of a seed and each element's position.
-
-The mask costs a few integer operations that a compiler fuses and vectorises, where drawing random numbers one after
-the other took a fifth of a training step on a CPU. And it is a pure function: whoever knows the seed and the
-position knows the mask.
+"""Dropout. Accelerators have a fast one; on a CPU, drawing a random number for each element takes a fifth of a
+training step. There, one number is drawn as a seed, and a generator that makes four 16-bit numbers from every
+nanosecond of work draws the mask.
 """
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+RESOLUTION = 2**16
+"""How finely a mask can follow its rate."""
 
 
 def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
-    """Zero each element with probability `rate` and scale up the rest. One number is drawn: the seed."""
+    """Zero each element with probability `rate` and scale up the rest."""
     if rate == 0.0 or not training:
         return x
-    seed = torch.randint(-(2**31), 2**31 - 1, (), dtype=torch.int32, device=x.device)
-    kept = _hash(torch.arange(x.numel(), dtype=torch.int32, device=x.device), seed) >= int(rate * 2**31)
-    return x * (kept.view(x.shape).to(x.dtype) * (1.0 / (1.0 - rate)))
+    if x.device.type != "cpu":
+        return F.dropout(x, rate)
+    return x * random_mask(draw_seed(), list(x.shape), rate) * scale_of_kept(rate)
 
 
-def _hash(position: Tensor, seed: Tensor) -> Tensor:
-    """31 well-mixed bits for each position: a Weyl sequence, the seed, and two rounds of shift and multiply.
+def draw_seed() -> Tensor:
+    """A seed from torch's generator, so that whoever seeds that generator knows the masks."""
+    return torch.randint(0, 2**62, (), dtype=torch.int64)
 
-    Shifts of signed integers copy the sign, so the copies are masked away.
+
+def scale_of_kept(rate: float) -> float:
+    """What the elements that stay are multiplied by, so that the mean stays."""
+    return 1.0 / (1.0 - _threshold(rate) / RESOLUTION)
+
+
+@torch.library.custom_op("paddock::random_mask", mutates_args=())
+def random_mask(seed: Tensor, shape: list[int], rate: float) -> Tensor:
+    """Zeros with probability `rate`, else ones: a pure function of its arguments.
+
+    As small integers, because a product with them is vectorised where choosing by booleans is not (a tenth the time).
     """
-    bits = (position * -0x61C88647) ^ seed
-    bits = (bits ^ ((bits >> 16) & 0xFFFF)) * 0x7FEB352D
-    bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * -0x7B935975
-    return (bits ^ ((bits >> 16) & 0xFFFF)) & 0x7FFFFFFF
+    count = math.prod(shape)
+    words = np.random.SFC64(int(seed)).random_raw(-(-count // 4))
+    numbers = torch.from_numpy(words.view(np.int16))[:count].view(shape)
+    return (numbers >= _threshold(rate) - RESOLUTION // 2).view(torch.int8)
+
+
+@random_mask.register_fake
+def _(seed: Tensor, shape: list[int], rate: float) -> Tensor:
+    return torch.empty(shape, dtype=torch.int8)
+
+
+def _threshold(rate: float) -> int:
+    return round(rate * RESOLUTION)
