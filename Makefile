@@ -41,6 +41,7 @@ lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between
 bench: $(VENV)/installed-dev ## Measure against the peers; results go to benchmarks/results
 	$(BIN)/python benchmarks/gpt2_training.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/data_reading.py
 
 clean: ## Remove what make made
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

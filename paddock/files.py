@@ -60,6 +60,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.EACCES: "you may not write there: choose another place",
             errno.EPERM: "you may not write there: choose another place",
             errno.ENOTDIR: "a part of that path is a file: choose another place",
+            errno.EEXIST: "a part of that path is a file: choose another place",
         }
         if error.errno not in remedies:
             raise

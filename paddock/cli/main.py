@@ -13,6 +13,8 @@ VERBS = {
     "evaluate": "loss and perplexity of a trained model over the whole validation set",
     "generate": "let a trained model continue your text",
     "convert": "checkpoints to and from Hugging Face folders",
+    "preprocess": "text to indexed tokens, ready for training",
+    "data": "look into indexed corpora, join them, check them",
     "check": "check a recipe before it runs",
     "doctor": "what this machine has: devices, libraries, collective backends",
 }

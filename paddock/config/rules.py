@@ -150,7 +150,16 @@ def _corpus(recipe: Recipe, world: int) -> str:
         )
     if data.source == "synthetic" and tokenizer.kind != "none":
         raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
-    return f"{data.source}{f' {data.path}' if data.path else ''}, tokenizer {tokenizer.kind}"
+    if data.minds_document_ends and data.eod is None and tokenizer.kind == "none":
+        raise ConfigError(
+            "the token that ends a document is not known",
+            why="data.reset_position_ids, reset_attention_mask and eod_mask_loss look for it",
+            fix="set --data.eod ID, or a --tokenizer.kind",
+        )
+    vocab = recipe.model.vocabulary()
+    if data.eod is not None and data.eod >= vocab:
+        raise bad_value("data.eod", data.eod, f"the model's tokens are 0 to {vocab - 1}", f"set it below {vocab}")
+    return f"{' '.join(map(str, [data.source, *(data.path or ())]))}, tokenizer {tokenizer.kind}"
 
 
 def _evaluation(recipe: Recipe, world: int) -> str:

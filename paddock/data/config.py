@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from paddock.data.blend import parse_blend
 from paddock.errors import ConfigError, bad_value
 from paddock.schema import ConfigModel
 
@@ -16,23 +17,58 @@ class DataConfig(ConfigModel):
     source: Literal["indexed", "embedded", "synthetic"] = "indexed"
     """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; embedded: the Python language reference
     that every CPython carries; synthetic: random tokens."""
-    path: str | None = None
-    """indexed: the files' prefix, without .bin."""
+    path: tuple[float | str, ...] | None = None
+    """indexed: the files' prefix, without .bin; several prefixes, or weights and prefixes in turn (0.7 a 0.3 b),
+    make a blend. Without weights, corpora count by their tokens."""
     split: tuple[float, float, float] = (949, 50, 1)
     """Weights of the training, validation and test parts, over documents."""
     sequence_length: int = Field(1024, gt=0)
     """Tokens in a sample."""
+    reset_position_ids: bool = False
+    """Count positions from 0 again after every end-of-document token."""
+    reset_attention_mask: bool = False
+    """Let tokens see only their own document."""
+    eod_mask_loss: bool = False
+    """Leave out of the loss what is predicted at an end-of-document token: the next document's beginning."""
+    eod: int | None = Field(None, ge=0)
+    """The end-of-document token that these three look for; None is the tokenizer's end_of_text."""
+    workers: int = Field(0, ge=0)
+    """Processes that read samples for each training process; 0 is a thread of its own."""
     cache: str | None = None
     """Where prepared data is kept; None is $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _one_or_many(cls, path: Any) -> Any:
+        return (path,) if isinstance(path, str) else path
+
+    @field_validator("path")
+    @classmethod
+    def _weights_are_numbers(cls, path: tuple[float | str, ...] | None) -> tuple[float | str, ...] | None:
+        if path is None:
+            return None
+        return tuple(part for pair in parse_blend(path) for part in pair if part is not None)
+
+    @property
+    def minds_document_ends(self) -> bool:
+        """Whether samples must know where documents end."""
+        return self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
 
     @model_validator(mode="after")
     def _check(self) -> DataConfig:
         if min(self.split) < 0 or sum(self.split) <= 0:
             raise bad_value("data.split", self.split, "the weights must not be negative, nor all zero")
+        if self.eod is not None and not self.minds_document_ends:
+            raise bad_value(
+                "data.eod",
+                self.eod,
+                "nothing looks for it",
+                "set --data.reset-position-ids, --data.reset-attention-mask or --data.eod-mask-loss, or leave it out",
+            )
         if self.source != "indexed" and self.path is not None:
             raise bad_value(
                 "data.path",
-                self.path,
+                " ".join(map(str, self.path)),
                 f"data.source = {self.source} would ignore it",
                 "set --data.source indexed to read that path, or --data.path None",
             )
@@ -42,28 +78,39 @@ class DataConfig(ConfigModel):
 class TokenizerConfig(ConfigModel):
     """How text becomes token ids."""
 
-    kind: Literal["none", "trained", "gpt2", "file"] = "none"
+    kind: Literal["none", "trained", "gpt2", "wordpiece", "sentencepiece", "file"] = "none"
     """none: the data is already tokens; trained: a byte-level BPE learned from the corpus; gpt2: vocab and
-    merges files; file: a tokenizer.json."""
+    merges files; wordpiece: BERT's vocab.txt; sentencepiece: T5's spiece.model; file: a tokenizer.json."""
     vocab: str | None = None
-    """gpt2: the vocab.json."""
+    """gpt2: the vocab.json; wordpiece: the vocab.txt."""
     merges: str | None = None
     """gpt2: the merges.txt."""
+    model: str | None = None
+    """sentencepiece: the spiece.model."""
     path: str | None = None
     """file: the tokenizer.json."""
-    end_of_text: str = "<|endoftext|>"
-    """The token that ends a document."""
+    lower_case: bool = False
+    """wordpiece: for an uncased vocabulary: text becomes lower case and loses its accents."""
+    chinese_whole_words: bool = False
+    """wordpiece: mark the characters inside Chinese words as ##x, for masking whole words; needs jieba."""
+    extra_ids: int | None = Field(None, ge=0)
+    """wordpiece, sentencepiece: how many sentinels <extra_id_0>, <extra_id_1>, … to add to the vocabulary; None is
+    100 for a sentencepiece model without its own, else none."""
+    end_of_text: str | None = None
+    """The token that ends a document; None is the usual one: <|endoftext|> (trained, gpt2), [SEP] (wordpiece),
+    </s> (sentencepiece), or the one of these that the file has."""
 
     @model_validator(mode="after")
     def _check(self) -> TokenizerConfig:
-        needs = {"gpt2": ("vocab", "merges"), "file": ("path",)}.get(self.kind, ())
-        for name in ("vocab", "merges", "path"):
-            value = getattr(self, name)
-            if name in needs and value is None:
+        needs, takes = _TOKENIZER_FIELDS[self.kind]
+        for name in needs:
+            if getattr(self, name) is None:
                 raise ConfigError(
                     f"tokenizer.kind = {self.kind} needs tokenizer.{name}", fix=f"set --tokenizer.{name} FILE"
                 )
-            if name not in needs and value is not None:
+        for name in ("vocab", "merges", "model", "path", "lower_case", "chinese_whole_words", "extra_ids"):
+            value = getattr(self, name)
+            if name not in needs + takes and value:
                 raise bad_value(
                     f"tokenizer.{name}",
                     value,
@@ -71,3 +118,14 @@ class TokenizerConfig(ConfigModel):
                     "set tokenizer.kind",
                 )
         return self
+
+
+_TOKENIZER_FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "none": ((), ()),
+    "trained": ((), ()),
+    "gpt2": (("vocab", "merges"), ()),
+    "wordpiece": (("vocab",), ("lower_case", "chinese_whole_words", "extra_ids")),
+    "sentencepiece": (("model",), ("extra_ids",)),
+    "file": (("path",), ()),
+}
+"""What each kind needs, and what else it takes."""

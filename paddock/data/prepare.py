@@ -7,25 +7,30 @@ may prepare the same corpus at once and a finished one is never rebuilt.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddock.data.blend import parse_blend
 from paddock.data.config import DataConfig, TokenizerConfig
 from paddock.data.embedded import embedded_documents
-from paddock.data.indexed import IndexedTokens, IndexedWriter
-from paddock.data.tokenizer import Tokenizer, load_tokenizer, load_tokenizer_folder, train_tokenizer
-from paddock.errors import ConfigError, DataError, UserError
+from paddock.data.indexed import IndexedTokens
+from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
+from paddock.data.preprocess.journal import tokenizer_facts
+from paddock.data.preprocess.run import preprocess
+from paddock.data.tokenizer import Tokenizer, check_fits, load_tokenizer, load_tokenizer_folder, train_tokenizer
+from paddock.errors import DataError, UserError
 from paddock.files import disk_errors
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A corpus that is ready to be read: the prefix of its indexed files (None: synthetic), and its tokenizer."""
+    """Corpora that are ready to be read: the weight and the prefix of each (none: synthetic), and their tokenizer."""
 
-    prefix: Path | None
+    prefixes: list[tuple[float | None, Path]]
     tokenizer: Tokenizer | None
 
 
@@ -34,21 +39,18 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, vocab: int) -> Prepare
     if data.source == "embedded":
         prepared = _prepare_text(embedded_documents(), data, tokenizer, vocab)
     else:
-        prefix = None if data.source == "synthetic" else Path(data.path or "")
-        if prefix is not None:
+        blend = [] if data.source == "synthetic" else parse_blend(data.path or ())
+        for _, prefix in blend:
             _check_corpus(IndexedTokens(prefix))
-        prepared = PreparedData(prefix, load_tokenizer(tokenizer))
-    if prepared.tokenizer is not None and prepared.tokenizer.vocab_size > vocab:
-        raise ConfigError(
-            f"model.vocab = {vocab}",
-            why=f"the tokenizer has {prepared.tokenizer.vocab_size} tokens",
-            fix=f"set --model.vocab {prepared.tokenizer.vocab_size}",
-        )
+        prepared = PreparedData([(weight, Path(prefix)) for weight, prefix in blend], load_tokenizer(tokenizer))
+    if prepared.tokenizer is not None:
+        check_fits(prepared.tokenizer, vocab)
     return prepared
 
 
 def _prepare_text(texts: list[str], data: DataConfig, config: TokenizerConfig, vocab: int) -> PreparedData:
-    fingerprint = hashlib.sha256(repr((texts, config.model_dump(), vocab)).encode()).hexdigest()[:16]
+    ingredients = (texts, tokenizer_facts(config), vocab)
+    fingerprint = hashlib.sha256(repr(ingredients).encode()).hexdigest()[:16]
     folder = cache_folder(data) / f"{data.source}-{fingerprint}"
     if not folder.is_dir():
         with disk_errors(folder):
@@ -64,8 +66,9 @@ def _prepare_text(texts: list[str], data: DataConfig, config: TokenizerConfig, v
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     try:
-        _check_corpus(IndexedTokens(folder / "corpus"))
-        return PreparedData(folder / "corpus", load_tokenizer_folder(folder, config.end_of_text))
+        prefix = folder / "corpus_text_document"
+        _check_corpus(IndexedTokens(prefix))
+        return PreparedData([(None, prefix)], load_tokenizer_folder(folder, config.end_of_text))
     except UserError as error:
         raise DataError(f"the prepared corpus in {folder} is damaged", why=str(error), fix=f"remove {folder}") from None
 
@@ -74,10 +77,18 @@ def _build(texts: list[str], config: TokenizerConfig, vocab: int, folder: Path) 
     trained = config.kind == "trained"
     tokenizer = train_tokenizer(texts, vocab, config.end_of_text) if trained else load_tokenizer(config)
     assert tokenizer is not None, "a rule of the recipe sees to it"
+    check_fits(tokenizer, vocab, parts=["end_of_text"])
     tokenizer.save(folder)
-    with IndexedWriter(folder / "corpus", tokenizer.vocab_size) as writer:
-        for document in tokenizer.encode_documents(texts):
-            writer.add_document(document)
+    with open(folder / "corpus.jsonl", "w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+    preprocess(
+        PreprocessJob(
+            inputs=(str(folder / "corpus.jsonl"),),
+            output_prefix=str(folder / "corpus"),
+            tokenizer=TokenizerFolder(folder, config.end_of_text),
+            append_eod=True,
+        )
+    )
 
 
 def _check_corpus(corpus: IndexedTokens) -> None:

@@ -1,4 +1,4 @@
-"""A corpus of random tokens, for trying a model without data. Costs no memory whatever its size."""
+"""A corpus of random tokens, for trying a model without data. Costs next to no memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 
 class SyntheticCorpus:
-    """`documents` sequences of `length` tokens each; every token is a hash of its position and the seed."""
+    """`count` documents of `length` tokens each; every token is a hash of its position and the seed."""
 
-    def __init__(self, vocab: int, length: int, seed: int, documents: int = 10_000) -> None:
+    def __init__(self, vocab: int, length: int, seed: int, count: int = 10_000) -> None:
         self._vocab, self._seed = vocab, seed
-        self.sizes: NDArray[np.integer] = np.full(documents, length, dtype=np.int32)
+        self.sizes: NDArray[np.integer] = np.broadcast_to(np.int32(length), count)
+        self.documents: NDArray[np.integer] = np.arange(count + 1)
 
     def slice(self, sequence: int, start: int, stop: int) -> NDArray[np.integer]:
         """Tokens start…stop of one sequence."""

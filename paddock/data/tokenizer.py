@@ -1,130 +1,114 @@
-"""One small interface over the tokenizers library."""
+"""Tokenizers: from a recipe or a folder, learned from text, and whether one fits a model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from paddock.data.chinese import WholeWordTokenizer
 from paddock.data.config import TokenizerConfig
+from paddock.data.tokenizers.engine import (
+    FILE_NAME,
+    EngineTokenizer,
+    read_bpe,
+    read_engine,
+    read_wordpiece,
+    train_bpe,
+)
+from paddock.data.tokenizers.interface import CONFIG_NAME, USUAL_NAMES, Tokenizer
+from paddock.data.tokenizers.sentence_pieces import MODEL_NAME, SentencePieceTokenizer
 from paddock.errors import ConfigError, DataError
-from paddock.files import atomic_write
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Engine
+__all__ = ["Tokenizer", "check_fits", "load_tokenizer", "load_tokenizer_folder", "train_tokenizer"]
 
-FILE_NAME = "tokenizer.json"
+END_OF_TEXT = "<|endoftext|>"
 
 
-class Tokenizer:
-    """Text to token ids and back, with a token that ends a document."""
-
-    def __init__(self, engine: Engine, end_of_text: str) -> None:
-        end = engine.token_to_id(end_of_text)
-        if end is None:
-            raise ConfigError(
-                f'tokenizer.end_of_text = "{end_of_text}"',
-                why="the tokenizer has no such token",
-                fix="set --tokenizer.end-of-text to the token that ends a document",
-            )
-        self.engine = engine
-        self.end_of_text = end_of_text
-        self.end_of_text_id: int = end
-
-    @property
-    def vocab_size(self) -> int:
-        return self.engine.get_vocab_size()
-
-    def encode(self, text: str) -> list[int]:
-        return self.engine.encode(text, add_special_tokens=False).ids
-
-    def encode_documents(self, texts: list[str]) -> list[list[int]]:
-        """Each text as ids, ended by the end-of-text token."""
-        encodings = self.engine.encode_batch(texts, add_special_tokens=False)
-        return [[*encoding.ids, self.end_of_text_id] for encoding in encodings]
-
-    def decode(self, ids: list[int]) -> str:
-        return self.engine.decode(ids, skip_special_tokens=True)
-
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json, and beside it the configuration that transformers looks for."""
-        with atomic_write(folder / FILE_NAME) as stream:
-            stream.write(self.engine.to_str(pretty=False))
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": self.end_of_text,
-            "eos_token": self.end_of_text,
-            "unk_token": self.end_of_text,
-            "clean_up_tokenization_spaces": False,
-        }
-        with atomic_write(folder / "tokenizer_config.json") as stream:
-            json.dump(config, stream, indent=2)
-
-
-def train_tokenizer(texts: Iterable[str], vocab: int, end_of_text: str) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], vocab: int, end_of_text: str | None = None) -> EngineTokenizer:
     """Learn a byte-level BPE, GPT-2's kind, from text."""
-    from tokenizers import Tokenizer as Engine
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    engine = Engine(models.BPE())
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    engine.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab,
-        special_tokens=[end_of_text],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    engine.train_from_iterator(texts, trainer)
-    return Tokenizer(engine, end_of_text)
+    return train_bpe(texts, vocab, end_of_text or END_OF_TEXT)
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
-    """The tokenizer that a recipe's files describe; None where the recipe has none."""
-    from tokenizers import Tokenizer as Engine
-    from tokenizers import decoders, models, pre_tokenizers
-
+    """The tokenizer that a recipe's files describe; None where the recipe has none, or has yet to learn it."""
     if config.kind == "file":
         assert config.path is not None
-        return Tokenizer(_read_engine(Path(config.path)), config.end_of_text)
+        return EngineTokenizer(read_engine(Path(config.path)), config.end_of_text)
     if config.kind == "gpt2":
         assert config.vocab is not None and config.merges is not None
-        for path in (config.vocab, config.merges):
-            if not Path(path).is_file():
-                raise DataError(f"there is no tokenizer file {path}")
-        try:
-            engine = Engine(models.BPE.from_file(config.vocab, config.merges))
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(f"{config.vocab} and {config.merges} are no BPE vocabulary", why=str(error)) from None
-        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        engine.decoder = decoders.ByteLevel()
-        return Tokenizer(engine, config.end_of_text)
+        return read_bpe(Path(config.vocab), Path(config.merges), config.end_of_text)
+    if config.kind == "wordpiece":
+        assert config.vocab is not None
+        engine = read_wordpiece(Path(config.vocab), config.lower_case, config.extra_ids or 0)
+        return _choose(config.chinese_whole_words)(engine, config.end_of_text or "[SEP]")
+    if config.kind == "sentencepiece":
+        assert config.model is not None
+        return SentencePieceTokenizer(Path(config.model), config.extra_ids, config.end_of_text)
     return None
 
 
-def load_tokenizer_folder(folder: Path, end_of_text: str = "<|endoftext|>") -> Tokenizer | None:
+def load_tokenizer_folder(folder: Path, end_of_text: str | None = None) -> Tokenizer | None:
     """The tokenizer in a run directory, a prepared corpus or a Hugging Face folder, if there is one."""
+    settings = _read_settings(folder / CONFIG_NAME)
+    named = {part: name for part in USUAL_NAMES if (name := _token_name(settings.get(f"{part}_token")))}
+    end_of_text = end_of_text or _token_name(settings.get("eos_token"))
+    whole_words = _choose(bool(settings.get("chinese_whole_words")))
     if (folder / FILE_NAME).is_file():
-        config = folder / "tokenizer_config.json"
-        if config.is_file():
-            named = json.loads(config.read_text(encoding="utf-8")).get("eos_token") or end_of_text
-            end_of_text = named if isinstance(named, str) else named.get("content", end_of_text)
-        return Tokenizer(_read_engine(folder / FILE_NAME), end_of_text)
-    vocab, merges = folder / "vocab.json", folder / "merges.txt"
-    if vocab.is_file() and merges.is_file():
-        return load_tokenizer(
-            TokenizerConfig(kind="gpt2", vocab=str(vocab), merges=str(merges), end_of_text=end_of_text)
-        )
+        return whole_words(read_engine(folder / FILE_NAME), end_of_text, named)
+    if (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
+        return read_bpe(folder / "vocab.json", folder / "merges.txt", end_of_text, named)
+    if (folder / MODEL_NAME).is_file():
+        return SentencePieceTokenizer(folder / MODEL_NAME, settings.get("extra_ids"), end_of_text)
+    if (folder / "vocab.txt").is_file():
+        lower_case = bool(settings.get("do_lower_case", True))  # as transformers takes it
+        return whole_words(read_wordpiece(folder / "vocab.txt", lower_case), end_of_text or "[SEP]", named)
     return None
 
 
-def _read_engine(path: Path) -> Engine:
-    from tokenizers import Tokenizer as Engine
+def check_fits(tokenizer: Tokenizer, vocab: int, *, parts: Collection[str] = (), sentinels: int = 0) -> None:
+    """Whether a model of `vocab` tokens can be trained with this tokenizer, by a task that needs these special
+    tokens (end_of_text, pad, cls, sep, mask, unk) and this many sentinels."""
+    if tokenizer.vocab_size > vocab:
+        raise ConfigError(
+            f"model.vocab = {vocab}",
+            why=f"the tokenizer has {tokenizer.vocab_size} tokens",
+            fix=f"set --model.vocab {tokenizer.vocab_size}",
+        )
+    for part in parts:
+        if tokenizer.special_id(part) is None:
+            usual = " or ".join(USUAL_NAMES[part])
+            raise ConfigError(
+                f"the tokenizer has no {part.replace('_', ' ')} token",
+                why=f"this task needs one, and its vocabulary of {tokenizer.vocab_size} has no {usual}",
+                fix="set --tokenizer.end-of-text" if part == "end_of_text" else "use a tokenizer that has one",
+            )
+    if len(tokenizer.sentinel_ids) < sentinels:
+        raise ConfigError(
+            f"the tokenizer has {len(tokenizer.sentinel_ids)} sentinels",
+            why=f"this task needs {sentinels}: <extra_id_0> to <extra_id_{sentinels - 1}>",
+            fix=f"set --tokenizer.extra-ids {sentinels}, with tokenizer.kind sentencepiece or wordpiece",
+        )
 
+
+def _choose(whole_words: bool) -> type[EngineTokenizer]:
+    return WholeWordTokenizer if whole_words else EngineTokenizer
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise DataError(f"there is no tokenizer file {path}")
+        return {}
     try:
-        return Engine.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
-        raise DataError(f"{path} is no tokenizer.json", why=str(error)) from None
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is no tokenizer configuration", why=str(error)) from None
+    if not isinstance(settings, dict):
+        raise DataError(f"{path} is no tokenizer configuration", why="it holds no JSON object")
+    return settings
+
+
+def _token_name(value: object) -> str | None:
+    """transformers writes a token as its name, or as an object with its name and how to match it."""
+    name = value.get("content") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None

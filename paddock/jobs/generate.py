@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from paddock.data.tokenizer import Tokenizer
 from paddock.devices import select
 from paddock.errors import ConfigError
 from paddock.inference.generate import generate
@@ -38,7 +39,7 @@ def continue_text(
     adapter.prepare()
     trained = open_trained(source, adapter.torch_device(0))
     tokenizer = need_tokenizer(trained)
-    ids = [tokenizer.encode(prompt) or [tokenizer.end_of_text_id] for prompt in prompts]
+    ids = [_encode(tokenizer, prompt) for prompt in prompts]
     options = replace(options, stop_token=tokenizer.end_of_text_id)
     streams = show is not None and len(prompts) * options.num_return_sequences == 1
     on_token: Callable[[int, int], None] | None = None
@@ -57,6 +58,13 @@ def continue_text(
         Continuation(prompts[index // copies], tokenizer.decode(tokens), len(tokens))
         for index, tokens in enumerate(results)
     ]
+
+
+def _encode(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    ids = tokenizer.encode(prompt)
+    if ids or tokenizer.end_of_text_id is None:
+        return ids
+    return [tokenizer.end_of_text_id]  # nothing said: a document begins
 
 
 def print_as_it_comes(text: str) -> None:

@@ -148,6 +148,7 @@ class TrainingRun:
             checkpoint_every=recipe.checkpoint.every,
             log_every=recipe.log.every,
             flops_per_sample=3 * recipe.model.forward_flops(recipe.data.sequence_length),
+            loader_workers=recipe.data.workers,
             describe={"recipe": recipe.to_dict(), "versions": versions()},
         )
 
@@ -183,7 +184,7 @@ class TrainingRun:
             ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
             ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
             ("batch", f"{self.arithmetic.batch}; sequence {recipe.data.sequence_length}"),
-            ("data", f"{recipe.data.source} {recipe.data.path or ''}".strip()),
+            ("data", " ".join(map(str, [recipe.data.source, *(recipe.data.path or ())]))),
             ("steps", f"{self.progress.step} → {self.total_steps}"),
             ("begins from", self._begun_from),
             ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),

@@ -9,10 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paddock.data.array_cache import cache_beside
+from paddock.data.blended import BlendedSamples, ChainedSamples, blend_weights
 from paddock.data.config import DataConfig
-from paddock.data.gpt import Corpus, EvaluationSamples, TrainingSamples, split_documents
+from paddock.data.corpus import Corpus, split_documents
+from paddock.data.document_ends import find_document_ends
+from paddock.data.gpt import EvaluationSamples, TrainingSamples
 from paddock.data.indexed import IndexedTokens
-from paddock.data.prepare import PreparedData
+from paddock.data.prepare import PreparedData, cache_folder
 from paddock.data.synthetic import SyntheticCorpus
 from paddock.errors import DataError
 from paddock.models.labels import IGNORED
@@ -20,38 +24,52 @@ from paddock.tasks.task import Batch, Sample, Samples
 
 
 class LanguageModeling:
-    """Next-token prediction over a corpus that is ready to be read."""
+    """Next-token prediction over one corpus or a blend of several, ready to be read."""
 
     def __init__(self, data: DataConfig, prepared: PreparedData, vocab: int, seed: int) -> None:
         self._data, self._vocab, self._seed = data, vocab, seed
-        self._corpus: Corpus
-        if prepared.prefix is None:
-            self._corpus = SyntheticCorpus(vocab, data.sequence_length + 1, seed)
-        else:
-            self._corpus = IndexedTokens(prepared.prefix)
-        self._parts = split_documents(len(self._corpus.sizes), data.split)
+        self._blend = prepared.prefixes
+        self._ends = find_document_ends(data, prepared.tokenizer)
+        self._corpora: list[Corpus] = [IndexedTokens(prefix) for _, prefix in self._blend]
+        if not self._corpora:
+            self._corpora = [SyntheticCorpus(vocab, data.sequence_length + 1, seed)]
+        self._parts = [split_documents(len(corpus.documents) - 1, data.split) for corpus in self._corpora]
 
     @property
     def tokens_per_sample(self) -> int:
         return self._data.sequence_length
 
     def training_samples(self) -> Samples:
-        return TrainingSamples(self._corpus, self._parts[0], self._data.sequence_length, self._seed)
+        parts = [self._training_part(corpus, part[0]) for corpus, part in zip(self._corpora, self._parts, strict=True)]
+        if len(parts) == 1:
+            return parts[0]
+        return BlendedSamples(parts, blend_weights(self._blend, [part.tokens for part in parts]), self._seed)
+
+    def _training_part(self, corpus: Corpus, documents: range) -> TrainingSamples:
+        cache = cache_beside(corpus, cache_folder(self._data)) if isinstance(corpus, IndexedTokens) else None
+        length = self._data.sequence_length
+        return TrainingSamples(corpus, documents, length, self._seed, ends=self._ends, cache=cache)
 
     def validation_samples(self) -> Sequence[Sample]:
-        samples = EvaluationSamples(self._corpus, self._parts[1], self._data.sequence_length)
+        length, parts = self._data.sequence_length, [part[1] for part in self._parts]
+        samples = ChainedSamples(
+            [
+                EvaluationSamples(corpus, documents, length, ends=self._ends)
+                for corpus, documents in zip(self._corpora, parts, strict=True)
+            ]
+        )
         if not len(samples):
+            total = sum(len(corpus.documents) - 1 for corpus in self._corpora)
             raise DataError(
                 "the validation part is empty",
-                why=f"data.split {list(self._data.split)} leaves it {len(self._parts[1])} of "
-                f"{len(self._corpus.sizes)} documents",
+                why=f"data.split {list(self._data.split)} leaves it {sum(map(len, parts))} of {total} documents",
                 fix="give the second weight of --data.split a larger value, or set --evaluate.every None",
             )
         return samples
 
     def collate(self, samples: list[Sample]) -> Batch:
         batch = {name: torch.from_numpy(np.stack([sample[name] for sample in samples])) for name in samples[0]}
-        largest = int(batch["tokens"].max())
+        largest = max(int(batch["tokens"].max()), int(batch["labels"].max()))
         if largest >= self._vocab:
             raise DataError(
                 f"the corpus has token {largest}, but model.vocab = {self._vocab}",
@@ -64,7 +82,7 @@ class LanguageModeling:
         return int((batch["labels"] != IGNORED).sum())
 
     def loss(self, model: Callable[..., Tensor], batch: Batch) -> Tensor:
-        return model(batch["tokens"], labels=batch["labels"])
+        return model(**batch)
 
     def metrics(self, loss_sum: float, count: float) -> dict[str, float]:
         loss = loss_sum / max(count, 1.0)

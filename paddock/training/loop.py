@@ -50,6 +50,7 @@ class LoopSettings:
     checkpoint_every: int | None
     log_every: int
     flops_per_sample: float
+    loader_workers: int
     describe: dict[str, Any] = field(default_factory=dict)
     """Kept in every checkpoint: the recipe and the versions."""
 
@@ -103,7 +104,8 @@ class TrainingLoop:
         sampler = Sampler(batch.micro, batch.accumulation, batch.data, self._world.rank)
         end = progress.samples + (settings.total_steps - progress.step) * batch.total
         self._model.train()
-        with StepLoader(self._samples, sampler, self._task.collate, progress.samples, end) as loader:
+        workers = settings.loader_workers
+        with StepLoader(self._samples, sampler, self._task.collate, progress.samples, end, workers) as loader:
             while progress.step < settings.total_steps:
                 self._meter.start_step()
                 batches = loader.next_step()

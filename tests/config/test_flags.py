@@ -37,6 +37,10 @@ def parse(*arguments: str) -> RecipeCommand[Options]:
         ("--optimizer.betas 0.8,0.9", "optimizer", "betas", (0.8, 0.9)),
         ("--optimizer.betas [0.8,0.9]", "optimizer", "betas", (0.8, 0.9)),
         ("--data.split 8,1,1", "data", "split", (8, 1, 1)),
+        ("--data.source indexed --data.path a", "data", "path", ("a",)),
+        ("--data.source indexed --data.path a b", "data", "path", ("a", "b")),
+        ("--data.source indexed --data.path 0.7 a 0.3 b --steps 7", "data", "path", (0.7, "a", 0.3, "b")),
+        ("--data.source indexed --data.path [0.7,a,0.3,b]", "data", "path", (0.7, "a", 0.3, "b")),
         ("--optimizer.clip null", "optimizer", "clip", None),
         ("--optimizer.clip None", "optimizer", "clip", None),
         ("--checkpoint.load auto", "checkpoint", "load", "auto"),
@@ -75,7 +79,7 @@ def test_the_pretraining_command_of_oneflow_gpt(capsys: pytest.CaptureFixture[st
     command = parse("gpt2", *ONEFLOW.split())
     recipe = command.recipe
     assert recipe.model.model_dump() | {"layers": 24, "hidden": 1024, "heads": 16} == recipe.model.model_dump()
-    assert recipe.data.path == "/data/gpt/gpt_sample_dataset_text_document" and recipe.data.source == "indexed"
+    assert recipe.data.path == ("/data/gpt/gpt_sample_dataset_text_document",) and recipe.data.source == "indexed"
     assert recipe.data.split == (949, 50, 1)
     assert (recipe.batch.micro, recipe.batch.global_) == (4, 8)
     assert (recipe.optimizer.lr, recipe.schedule.min_lr, recipe.schedule.warmup) == (1.5e-4, 1e-5, 0.01)
@@ -124,6 +128,11 @@ def test_every_flag_of_those_systems_is_in_the_table_and_in_the_help() -> None:
         ("--seq-length 64", "model", "context", 64),
         ("--seq_length 64", "data", "sequence_length", 64),
         ("--lr=0.5", "optimizer", "lr", 0.5),
+        ("--data-path a", "data", "path", ("a",)),
+        ("--data-path 0.7 a 0.3 b --lr 0.5", "data", "path", (0.7, "a", 0.3, "b")),
+        ("--reset-position-ids", "data", "reset_position_ids", True),
+        ("--reset-attention-mask", "data", "reset_attention_mask", True),
+        ("--eod-mask-loss --lr 0.5", "data", "eod_mask_loss", True),
     ],
 )
 def test_aliases(flags: str, section: str, field: str, value: object) -> None:

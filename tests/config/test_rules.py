@@ -63,6 +63,12 @@ def test_impossible_batches(batch: dict[str, Any], world: int, message: str) -> 
         ({"data": {"source": "synthetic"}}, 1, r"no text to learn a tokenizer from"),
         ({"data": {"split": [1, 0, 0]}}, 1, r"no validation part"),
         ({"data": {"source": "indexed"}, "tokenizer": {"kind": "none"}}, 1, r"data\.path is not set"),
+        (
+            {"data": {"source": "indexed", "path": "a", "eod_mask_loss": True}, "tokenizer": {"kind": "none"}},
+            1,
+            r"--data\.eod",
+        ),
+        ({"data": {"reset_position_ids": True, "eod": 2048}}, 1, r"data\.eod = 2048(.|\n)*below 2048"),
     ],
 )
 def test_impossible_recipes(sections: dict[str, Any], world: int, message: str) -> None:

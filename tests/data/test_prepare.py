@@ -9,7 +9,8 @@ import pytest
 from paddock.data import prepare as preparing
 from paddock.data.config import DataConfig, TokenizerConfig
 from paddock.data.embedded import embedded_documents
-from paddock.data.indexed import IndexedTokens, IndexedWriter
+from paddock.data.indexed import IndexedTokens
+from paddock.data.indexed_writer import IndexedWriter
 from paddock.data.prepare import prepare
 from paddock.data.tokenizer import load_tokenizer, load_tokenizer_folder, train_tokenizer
 from paddock.errors import ConfigError, DataError, MachineError
@@ -25,8 +26,8 @@ def test_the_embedded_corpus_is_prose() -> None:
 
 def test_text_becomes_indexed_tokens_and_back(tmp_path: Path) -> None:
     prepared = prepare(DataConfig(source="embedded", cache=str(tmp_path)), TRAINED, vocab=600)
-    assert prepared.prefix is not None and prepared.tokenizer is not None
-    corpus, tokenizer = IndexedTokens(prepared.prefix), prepared.tokenizer
+    assert prepared.tokenizer is not None
+    corpus, tokenizer = IndexedTokens(prepared.prefixes[0][1]), prepared.tokenizer
     assert tokenizer.vocab_size == 600
     for index, text in enumerate(embedded_documents()):
         tokens = corpus[index].tolist()
@@ -38,15 +39,15 @@ def test_a_prepared_corpus_is_not_built_again(tmp_path: Path, monkeypatch: pytes
     data = DataConfig(source="embedded", cache=str(tmp_path))
     first = prepare(data, TRAINED, vocab=300)
     monkeypatch.setattr(preparing, "train_tokenizer", lambda *_: pytest.fail("built again"))
-    assert prepare(data, TRAINED, vocab=300).prefix == first.prefix
+    assert prepare(data, TRAINED, vocab=300).prefixes == first.prefixes
     with pytest.raises(pytest.fail.Exception, match="built again"):
         prepare(data, TRAINED, vocab=301)  # other settings are another corpus
-    assert [path.name for path in tmp_path.iterdir()] == [first.prefix.parent.name]  # type: ignore[union-attr]
+    assert [path.name for path in tmp_path.iterdir()] == [first.prefixes[0][1].parent.name]
 
 
 def test_a_damaged_cache_says_what_to_remove(tmp_path: Path) -> None:
     data = DataConfig(source="embedded", cache=str(tmp_path))
-    prefix = prepare(data, TRAINED, vocab=300).prefix
+    prefix = prepare(data, TRAINED, vocab=300).prefixes[0][1]
     Path(f"{prefix}.bin").write_bytes(b"")
     with pytest.raises(DataError, match=r"damaged(.|\n)*truncated(.|\n)*remove "):
         prepare(data, TRAINED, vocab=300)
@@ -116,4 +117,4 @@ def test_foreign_tokenizers(tmp_path: Path) -> None:
         load_tokenizer(TokenizerConfig(kind="file", path=str(tmp_path / "tokenizer.json")))
     train_tokenizer(["some text"], 300, "<end>").save(tmp_path)
     with pytest.raises(ConfigError, match="has no such token"):
-        load_tokenizer(TokenizerConfig(kind="file", path=str(tmp_path / "tokenizer.json")))
+        load_tokenizer(TokenizerConfig(kind="file", path=str(tmp_path / "tokenizer.json"), end_of_text="</s>"))

@@ -141,7 +141,7 @@ def test_import_of_half_precision(tmp_path: Path) -> None:
     theirs = reference().to(torch.bfloat16)
     theirs.save_pretrained(tmp_path)
     ours = imported(tmp_path)
-    assert ours.token_embedding.weight.dtype == torch.float32
+    assert ours.embedding.token.weight.dtype == torch.float32
     assert_same(ours, theirs.float())
 
 
@@ -149,7 +149,7 @@ def test_a_part_of_the_model_takes_its_part(folder: Path) -> None:
     """As a pipeline stage does, which holds some blocks under their names."""
     whole = imported(folder)
     stage = GPT2(whole.config)
-    del stage.layers["0"], stage.token_embedding, stage.position_embedding
+    del stage.layers["0"], stage.embedding
     load_weights(stage, folder)
     for name, parameter in stage.named_parameters():
         assert torch.equal(parameter, whole.get_parameter(name)), name

@@ -86,9 +86,9 @@ def test_attention_stays_inside_a_document() -> None:
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, 2, 9, 4) for _ in range(3))
     segments = torch.tensor([[0, 0, 0, 0, 1, 1, 2, 2, 2]])
-    packed = causal_attention(query, key, value, 0.1, False, segments)
+    packed = causal_attention(query, key, value, 0.0, segments)
     for part in (slice(0, 4), slice(4, 6), slice(6, 9)):
-        alone = causal_attention(query[:, :, part], key[:, :, part], value[:, :, part], 0.1, False)
+        alone = causal_attention(query[:, :, part], key[:, :, part], value[:, :, part], 0.0)
         assert torch.allclose(packed[:, :, part], alone, atol=1e-6)
 
 
@@ -96,8 +96,8 @@ def test_attention_dropout_drops_weights() -> None:
     torch.manual_seed(0)
     query, key = torch.zeros(1, 1, 100, 100), torch.zeros(1, 1, 100, 100)
     value = torch.eye(100).view(1, 1, 100, 100)  # the output is the weights themselves
-    weights = causal_attention(query, key, value, 0.25, True)[0, 0]
+    weights = causal_attention(query, key, value, 0.25)[0, 0]
     below = weights[torch.ones(100, 100, dtype=torch.bool).tril()]
     assert float((below == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
     assert float(weights.triu(1).abs().max()) == 0.0
-    assert torch.allclose(causal_attention(query, key, value, 0.25, False).sum(-1), torch.ones(1, 1, 100))
+    assert torch.allclose(causal_attention(query, key, value, 0.0).sum(-1), torch.ones(1, 1, 100))

@@ -154,8 +154,8 @@ def tensors(config: GPT2Config) -> list[TensorRule]:
     """Every tensor of the model, in the order of its forward pass."""
     hidden, wide = config.hidden, config.feed_forward_width
     rules = [
-        _same("token_embedding.weight", "transformer.wte.weight", config.vocab, hidden),
-        _same("position_embedding.weight", "transformer.wpe.weight", config.context, hidden),
+        _same("embedding.token.weight", "transformer.wte.weight", config.vocab, hidden),
+        _same("embedding.position.weight", "transformer.wpe.weight", config.context, hidden),
     ]
     for index in range(config.layers):
         ours, theirs = f"layers.{index}", f"transformer.h.{index}"

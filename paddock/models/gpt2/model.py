@@ -17,6 +17,7 @@ from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.models.layers.dropout import dropout
 from paddock.models.layers.initialization import Initial
+from paddock.parallel.vocabulary import VocabularyShards
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -25,13 +26,29 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class InputEmbedding(nn.Module):
+    """Tokens, and where they stand, as vectors."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        self.token = Embedding(config.vocab, config.hidden)
+        self.position = Embedding(config.context, config.hidden)
+        self.dropout = config.dropout
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return dropout(self.token(tokens) + self.position(positions), self.dropout, self.training)
+
+
 class Attention(nn.Module):
     """Causal self-attention. Rows of `qkv` lie head by head (query, key, value of head 0, then of head 1 …),
     so that cutting them into equal parts cuts between heads."""
 
+    shard: int | None = None
+    """Which part of the heads is here, where several processes share them: each drops other weights."""
+
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.head_size = config.hidden // config.heads
         self.dropout = config.attention_dropout_rate
         self.qkv = Linear(config.hidden, 3 * config.hidden)
         self.output = Linear(config.hidden, config.hidden)
@@ -40,9 +57,10 @@ class Attention(nn.Module):
         self, x: Tensor, segments: Tensor | None = None, cache: KeyValueCache | None = None, layer: int = 0
     ) -> Tensor:
         batch, time, _ = x.shape
-        query, key, value = self.qkv(x).view(batch, time, self.heads, 3, -1).permute(3, 0, 2, 1, 4).unbind()
+        query, key, value = self.qkv(x).view(batch, time, -1, 3, self.head_size).permute(3, 0, 2, 1, 4).unbind()
         if cache is None:
-            mixed = causal_attention(query, key, value, self.dropout, self.training, segments)
+            rate = self.dropout if self.training else 0.0
+            mixed = causal_attention(query, key, value, rate, segments, self.shard)
         else:
             begins = cache.length == 0
             assert begins or time == 1, "after the prompt, tokens come one at a time"
@@ -67,6 +85,9 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward, each behind a layer norm and added to the residual stream."""
 
+    shard: int | None = None
+    """Which part of the sequence is here, where several processes share it: each drops other elements."""
+
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)
@@ -78,8 +99,22 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, segments: Tensor | None = None, cache: KeyValueCache | None = None, layer: int = 0
     ) -> Tensor:
-        x = x + dropout(self.attention(self.attention_norm(x), segments, cache, layer), self.dropout, self.training)
-        return x + dropout(self.feed_forward(self.feed_forward_norm(x)), self.dropout, self.training)
+        attended = self.attention(self.attention_norm(x), segments, cache, layer)
+        x = x + dropout(attended, self.dropout, self.training, self.shard)
+        fed = self.feed_forward(self.feed_forward_norm(x))
+        return x + dropout(fed, self.dropout, self.training, self.shard)
+
+
+class TiedHead(nn.Module):
+    """Scores for every token: how alike a vector is to each token's own embedding."""
+
+    vocabulary: VocabularyShards | None = None
+    """How to join what other processes know, where each holds a part of the vocabulary."""
+
+    def forward(self, x: Tensor, weight: Tensor, labels: Tensor | None) -> Tensor:
+        if labels is None:
+            return F.linear(x, weight)
+        return linear_cross_entropy(x, weight, labels, self.vocabulary)
 
 
 class GPT2(nn.Module):
@@ -88,11 +123,11 @@ class GPT2(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.config = config
-        self.token_embedding = Embedding(config.vocab, config.hidden)
-        self.position_embedding = Embedding(config.context, config.hidden)
+        self.embedding = InputEmbedding(config)
         # A dictionary, so that a block keeps its name when a pipeline stage holds only some of them.
         self.layers = nn.ModuleDict({str(index): Block(config) for index in range(config.layers)})
         self.final_norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)
+        self.head = TiedHead()
 
     def forward(
         self,
@@ -110,16 +145,12 @@ class GPT2(nn.Module):
         if positions is None:
             offset = 0 if cache is None else cache.length
             positions = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
-        x = self.token_embedding(tokens) + self.position_embedding(positions)
-        x = dropout(x, self.config.dropout, self.training)
+        x = self.embedding(tokens, positions)
         for name, block in self.layers.items():
             x = block(x, segments) if cache is None else block(x, segments, cache, int(name))
         if cache is not None:
             cache.advance(tokens.shape[1])
-        x = self.final_norm(x)
-        if labels is None:
-            return F.linear(x, self.token_embedding.weight)
-        return linear_cross_entropy(x, self.token_embedding.weight, labels)
+        return self.head(self.final_norm(x), self.embedding.token.weight, labels)
 
     def blocks(self) -> list[nn.Module]:
         """The parts that repeat: what is compiled, recomputed and cut into stages."""
@@ -128,7 +159,7 @@ class GPT2(nn.Module):
     def new_cache(self, batch: int, capacity: int) -> KeyValueCache:
         """An empty cache for generating from `batch` prompts."""
         shape = self.config
-        like = self.token_embedding.weight
+        like = self.embedding.token.weight
         return KeyValueCache(shape.layers, batch, shape.heads, capacity, shape.hidden // shape.heads, like)
 
     def initial(self, name: str) -> Initial:

@@ -6,12 +6,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from paddock.models.layers.dropout import draw_seed
+from paddock.models.layers.dropout import draw_seed, masks_of
 from paddock.models.layers.dropped_attention import dropped_causal_attention
 
 
 def causal_attention(
-    query: Tensor, key: Tensor, value: Tensor, rate: float, training: bool, segments: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rate: float,
+    segments: Tensor | None = None,
+    shard: int | None = None,
 ) -> Tensor:
     """Attention of every position to itself and those before it; all are [batch, heads, time, head size].
 
@@ -19,12 +24,12 @@ def causal_attention(
     fused kernel does it without holding time × time weights, with dropout too on accelerators. A CPU's has no
     dropout, so that case is our own.
     """
-    rate = rate if training else 0.0
     if rate > 0.0 and query.device.type == "cpu":
-        return dropped_causal_attention(query, key, value, draw_seed(), rate, segments)
-    if segments is None:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=rate)
-    time = query.shape[2]
-    earlier = torch.ones(time, time, dtype=torch.bool, device=query.device).tril()
-    visible = earlier & (segments.unsqueeze(-1) == segments.unsqueeze(-2))
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=visible.unsqueeze(1), dropout_p=rate)
+        return dropped_causal_attention(query, key, value, draw_seed(shard), rate, segments)
+    with masks_of(shard if rate > 0.0 else None, query.device):
+        if segments is None:
+            return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=rate)
+        time = query.shape[2]
+        earlier = torch.ones(time, time, dtype=torch.bool, device=query.device).tril()
+        visible = (earlier & (segments.unsqueeze(-1) == segments.unsqueeze(-2))).unsqueeze(1)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=rate)

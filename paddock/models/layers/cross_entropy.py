@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paddock.models.labels import IGNORED
+from paddock.parallel.vocabulary import VocabularyShards
 
 CHUNK_ELEMENTS = 2**26
 """How many logits are held at once: large enough for full-speed matrix products, 256 MiB in float32."""
@@ -21,10 +22,13 @@ ALIGNMENT = 64
 """Rows of logits begin at multiples of this: with 50257 columns side by side the product is a third slower."""
 
 
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: VocabularyShards | None = None
+) -> Tensor:
     """The cross-entropy of `hidden @ weight.T` against `labels`, summed over the labels that count.
 
     hidden: [..., width]; weight: [vocabulary, width]; labels: [...], IGNORED where a position does not count.
+    With `vocabulary`, `weight` is this process's rows, and every process that holds others makes the same call.
     """
     hidden = hidden.reshape(-1, hidden.shape[-1])
     if torch.is_autocast_enabled(hidden.device.type):
@@ -33,64 +37,89 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tens
     if not torch.is_grad_enabled():
         # An autograd function is told which inputs require gradients, not that nobody will ask for them.
         hidden, weight = hidden.detach(), weight.detach()
-    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, labels.reshape(-1))
+    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, labels.reshape(-1), vocabulary)
     return loss
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: VocabularyShards | None
+    ) -> Tensor:
         needs_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        count, vocabulary = hidden.shape[0], weight.shape[0]
-        chunks = max(1, -(-count * vocabulary // CHUNK_ELEMENTS))
-        size = -(-count // chunks)
-        padded = -(-vocabulary // ALIGNMENT) * ALIGNMENT
-        room = hidden.new_empty(size, padded)
+        count, size = hidden.shape[0], weight.shape[0]
+        chunks = max(1, -(-count * size // CHUNK_ELEMENTS))
+        rows = -(-count // chunks)
+        room = hidden.new_empty(rows, -(-size // ALIGNMENT) * ALIGNMENT)
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         hidden_gradient = torch.empty_like(hidden) if needs_gradient else None
         weight_gradient: Tensor | None = None
         with torch.autocast(hidden.device.type, enabled=False):
-            for start in range(0, count, size):
-                chunk, targets = hidden[start : start + size], labels[start : start + size]
+            for start in range(0, count, rows):
+                chunk = hidden[start : start + rows]
+                targets = _Targets(labels[start : start + rows], size, vocabulary)
                 logits = room[: len(chunk)]
-                logits[:, vocabulary:] = -torch.inf  # padding takes no part in the softmax
-                torch.mm(chunk, weight.T, out=logits[:, :vocabulary])
-                log_probabilities = _log_softmax(logits)
-                loss += F.nll_loss(log_probabilities, targets, ignore_index=IGNORED, reduction="sum")
+                logits[:, size:] = -torch.inf  # padding takes no part in the softmax
+                torch.mm(chunk, weight.T, out=logits[:, :size])
+                log_probabilities = _log_softmax(logits, vocabulary)
+                loss -= targets.pick(log_probabilities).sum()
                 if hidden_gradient is None:
                     continue
-                gradient = _logit_gradient(log_probabilities, targets)[:, :vocabulary].to(hidden.dtype)
-                torch.mm(gradient, weight, out=hidden_gradient[start : start + size])
+                gradient = targets.subtract(log_probabilities.exp_())[:, :size].to(hidden.dtype)
+                torch.mm(gradient, weight, out=hidden_gradient[start : start + rows])
                 if weight_gradient is None:
                     weight_gradient = (gradient.T @ chunk).float()
                 elif hidden.dtype == torch.float32:
                     weight_gradient.addmm_(gradient.T, chunk)
                 else:  # the sum over chunks stays in float32
                     weight_gradient += gradient.T @ chunk
+        if vocabulary is not None:
+            vocabulary.add(loss)
+            if hidden_gradient is not None:
+                vocabulary.add(hidden_gradient)
         ctx.save_for_backward(hidden_gradient, weight_gradient)
         ctx.weight_dtype = weight.dtype
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         hidden_gradient, weight_gradient = ctx.saved_tensors
         scale = output_gradients[0]
         # In place: they are ours alone, and a second backward would find them changed and say so.
-        return hidden_gradient.mul_(scale), weight_gradient.mul_(scale).to(ctx.weight_dtype), None
+        return hidden_gradient.mul_(scale), weight_gradient.mul_(scale).to(ctx.weight_dtype), None, None
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
+def _log_softmax(logits: Tensor, vocabulary: VocabularyShards | None) -> Tensor:
     """In float32, in the logits' own memory where they have that type already."""
+    first = logits[:, 0].float()
     if logits.dtype == torch.float32:
-        return torch.log_softmax(logits, dim=-1, out=logits)
-    return F.log_softmax(logits.float(), dim=-1)
+        first = first.clone()
+        result = torch.log_softmax(logits, dim=-1, out=logits)
+    else:
+        result = F.log_softmax(logits.float(), dim=-1)
+    if vocabulary is not None:
+        log_sum = first - result[:, 0]  # what the softmax over the part here has subtracted
+        result += (log_sum - vocabulary.join_log_sums(log_sum)).unsqueeze(-1)
+    return result
 
 
-def _logit_gradient(log_probabilities: Tensor, targets: Tensor) -> Tensor:
-    """softmax − one-hot, zero where the target is ignored; overwrites its input."""
-    counts = targets != IGNORED
-    gradient = log_probabilities.exp_()
-    gradient[torch.arange(len(targets), device=targets.device), targets.clamp_min(0)] -= 1.0
-    if not bool(counts.all()):
-        gradient *= counts.unsqueeze(-1)
-    return gradient
+class _Targets:
+    """The columns of a chunk's targets, for the rows whose target is here and counts."""
+
+    def __init__(self, labels: Tensor, size: int, vocabulary: VocabularyShards | None) -> None:
+        self._counts = labels != IGNORED
+        columns = labels if vocabulary is None else labels - vocabulary.first
+        here = self._counts if vocabulary is None else self._counts & (columns >= 0) & (columns < size)
+        self._rows = here.nonzero().squeeze(-1)
+        self._columns = columns[self._rows]
+
+    def pick(self, log_probabilities: Tensor) -> Tensor:
+        """The log probability of each target that is here."""
+        return log_probabilities[self._rows, self._columns]
+
+    def subtract(self, probabilities: Tensor) -> Tensor:
+        """The gradient of the logits, in place: softmax − one-hot, zero where the target is ignored."""
+        probabilities[self._rows, self._columns] -= 1.0
+        if not bool(self._counts.all()):
+            probabilities *= self._counts.unsqueeze(-1)
+        return probabilities

@@ -6,6 +6,8 @@ nanosecond of work draws the mask.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -16,18 +18,34 @@ RESOLUTION = 2**16
 """How finely a mask can follow its rate."""
 
 
-def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
-    """Zero each element with probability `rate` and scale up the rest."""
+def dropout(x: Tensor, rate: float, training: bool, shard: int | None = None) -> Tensor:
+    """Zero each element with probability `rate` and scale up the rest.
+
+    Processes that hold the same activations draw the same mask; those that hold different shards of them say
+    which, and draw different ones.
+    """
     if rate == 0.0 or not training:
         return x
     if x.device.type != "cpu":
-        return F.dropout(x, rate)
-    return x * random_mask(draw_seed(), list(x.shape), rate) * scale_of_kept(rate)
+        with masks_of(shard, x.device):
+            return F.dropout(x, rate)
+    return x * random_mask(draw_seed(shard), list(x.shape), rate) * scale_of_kept(rate)
 
 
-def draw_seed() -> Tensor:
+def draw_seed(shard: int | None = None) -> Tensor:
     """A seed from torch's generator, so that whoever seeds that generator knows the masks."""
-    return torch.randint(0, 2**62, (), dtype=torch.int64)
+    return torch.randint(0, 2**62, (), dtype=torch.int64) + (shard or 0)
+
+
+@contextmanager
+def masks_of(shard: int | None, device: torch.device) -> Iterator[None]:
+    """Inside, an accelerator's own generator draws what is meant for this shard; outside, all shards stay in step."""
+    if shard is None:
+        yield
+        return
+    with torch.random.fork_rng([device], device_type=device.type):
+        torch.manual_seed(int(draw_seed(shard)))
+        yield
 
 
 def scale_of_kept(rate: float) -> float:

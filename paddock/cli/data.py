@@ -1,0 +1,139 @@
+"""`paddock data inspect|merge|verify`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.errors import ConfigError, did_you_mean
+
+Prefixes = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PREFIX…")]
+
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """Look into an indexed corpus: counts, how long its documents are, and what some of them say.
+
+    A corpus is PREFIX.bin and PREFIX.idx, as `paddock preprocess`, Megatron-LM or LiBai write them; both forms of
+    index are read. Samples are shown as text if a tokenizer is named or a tokenizer.json lies beside the corpus, and
+    as token ids otherwise.
+
+        paddock data inspect corpus_text_document --vocab-file vocab.json --merge-file merges.txt"""
+
+    prefix: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PREFIX")]
+    """The corpus: its files' path without .bin or .idx."""
+    documents: int = 3
+    """How many documents to show the beginning of, spread over the corpus; 0 shows the numbers alone."""
+    tokenizer: Path | None = None
+    """A tokenizer.json, or a folder that holds a tokenizer."""
+    vocab_file: Path | None = None
+    """The vocab.json of a GPT-2 tokenizer (with --merge-file), or the vocab.txt of BERT's."""
+    merge_file: Path | None = None
+    """The merges.txt of a GPT-2 tokenizer."""
+    tokenizer_model: Path | None = None
+    """The spiece.model of a SentencePiece tokenizer."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """Join indexed corpora into one: all documents of the first, then of the second, and so on.
+
+    Memory stays small at any size. Document borders are kept. Where token types differ, the smallest one that holds
+    all is written. The new corpus appears only when it is complete. A legacy index becomes today's form, so merging a
+    single corpus converts it.
+
+        paddock data merge part_0_text_document part_1_text_document --output-prefix all_text_document
+        paddock data merge --input FOLDER --output-prefix all_text_document"""
+
+    output_prefix: str
+    """The corpus to write: its files' path without .bin or .idx."""
+    prefixes: Prefixes = ()
+    """The corpora to join, in this order."""
+    input: Path | None = None
+    """A folder: join every corpus in it, by name (Megatron-LM's flag)."""
+    overwrite: bool = False
+    """Replace a corpus of that name."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """Read indexed corpora from end to end and check everything that is known about them.
+
+    Sizes, pointers and document borders; that sequences follow each other without a gap, and no byte is left over;
+    that no token lies outside the vocabulary. Prints what is broken and where, and checksums by which copies can be
+    compared. Exit code 0 if all are sound, 4 if not.
+
+        paddock data verify corpus_text_document --vocab-size 50257"""
+
+    prefixes: Prefixes = ()
+    """The corpora: their files' paths without .bin or .idx."""
+    vocab_size: int | None = None
+    """Tokens must be below this number."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+def main(arguments: list[str]) -> None:
+    verbs = {"inspect": inspect, "merge": merge, "verify": verify}
+    wanted, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if wanted in HELP_FLAGS:
+        print(overview())
+    elif wanted in verbs:
+        verbs[wanted](rest)
+    else:
+        raise ConfigError(
+            f'paddock data has no verb "{wanted}"' if wanted else "paddock data needs to know what to do",
+            fix=did_you_mean(wanted, list(verbs)),
+        )
+
+
+def overview() -> str:
+    """The page behind `paddock data --help`."""
+    pages = {
+        "inspect PREFIX": InspectOptions,
+        "merge PREFIX… --output-prefix P": MergeOptions,
+        "verify PREFIX…": VerifyOptions,
+    }
+    lines = ["usage: paddock data inspect|merge|verify …    --help after one of them explains it", ""]
+    lines += [f"  {usage:<32} {(page.__doc__ or '').splitlines()[0]}" for usage, page in pages.items()]
+    return "\n".join(lines)
+
+
+def inspect(arguments: list[str]) -> None:
+    options = parse(InspectOptions, "data inspect", arguments)
+    from paddock.data.inspection import inspect
+    from paddock.jobs.data import TokenizerFiles, find_tokenizer, inspection_page
+
+    files = TokenizerFiles(options.tokenizer, options.vocab_file, options.merge_file, options.tokenizer_model)
+    tokenizer = find_tokenizer(options.prefix, files) if options.documents else None
+    report = inspect(options.prefix, options.documents, tokenizer)
+    print(json.dumps(asdict(report), ensure_ascii=False) if options.json else inspection_page(report))
+
+
+def merge(arguments: list[str]) -> None:
+    options = parse(MergeOptions, "data merge", arguments)
+    from paddock.jobs.data import merge_corpora
+
+    merged = merge_corpora(list(options.prefixes), options.input, options.output_prefix, options.overwrite)
+    print(json.dumps(merged.record()) if options.json else merged)
+
+
+def verify(arguments: list[str]) -> None:
+    options = parse(VerifyOptions, "data verify", arguments)
+    from paddock.jobs.data import raise_if_broken, verification_page, verify_corpora
+
+    reports = verify_corpora(list(options.prefixes), options.vocab_size)
+    records = [{"sound": report.sound, **asdict(report)} for report in reports]
+    print(json.dumps(records) if options.json else verification_page(reports))
+    sys.stdout.flush()
+    raise_if_broken(reports)

@@ -1,0 +1,132 @@
+"""What a job writes: an indexed corpus for every key, and the list of lines that were skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+
+from paddock.data.indexed_writer import IndexedWriter, WriterPosition
+from paddock.data.preprocess.encoding import EncodedChunk
+from paddock.data.preprocess.job import PreprocessJob
+from paddock.data.preprocess.journal import Progress
+from paddock.data.preprocess.lines import BadLine
+from paddock.errors import DataError
+from paddock.files import disk_errors
+
+
+@dataclass(frozen=True)
+class WrittenCorpus:
+    """One key's corpus."""
+
+    prefix: str
+    documents: int
+    sequences: int
+    tokens: int
+    dtype: str
+
+
+class Outputs:
+    """All files of a job, under partial names until they are complete."""
+
+    def __init__(self, job: PreprocessJob, dtype: np.dtype, begin: Progress, keep_partial: bool) -> None:
+        self._job, self._dtype, self._keep_partial = job, dtype, keep_partial
+        self._list = skipped_list(job)
+        self._partial_list = self._list.with_name(f"{self._list.name}.partial")
+        with ExitStack() as stack, disk_errors(self._list):
+            self._skipped = stack.enter_context(self._open_list(begin.skipped_bytes))
+            self._writers = {
+                key: stack.enter_context(
+                    IndexedWriter(
+                        job.output(key), dtype=dtype, resume_at=begin.writers.get(key), keep_partial=keep_partial
+                    )
+                )
+                for key in job.json_keys
+            }
+            self._stack = stack.pop_all()
+
+    def add(self, encoded: EncodedChunk) -> None:
+        """Append the documents of a chunk."""
+        for writer, part in zip(self._writers.values(), encoded.keys, strict=True):
+            writer.add(part.tokens, part.sizes, part.documents)
+
+    def skip(self, file: str, bad: Sequence[BadLine]) -> None:
+        """List lines that were not used."""
+        with disk_errors(self._list):
+            for problem in bad:
+                record = {"file": file, "line": problem.line, "reason": problem.reason}
+                self._skipped.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+
+    def flush(self) -> tuple[dict[str, WriterPosition], int]:
+        """Put everything safely on the disk: how far each writer is, and the length of the list."""
+        with disk_errors(self._list):
+            self._skipped.flush()
+            os.fsync(self._skipped.fileno())
+        return {key: writer.flush() for key, writer in self._writers.items()}, self._skipped.tell()
+
+    def describe(self, positions: dict[str, WriterPosition]) -> list[WrittenCorpus]:
+        """What is written when the writers are at these positions."""
+        return [
+            WrittenCorpus(self._job.output(key), at.documents, at.sequences, at.tokens, self._dtype.name)
+            for key, at in positions.items()
+        ]
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        empty = kind is None and self._skipped.tell() == 0
+        self._stack.__exit__(kind, error, trace)  # the corpora take their names here
+        if kind is None and not empty:
+            os.replace(self._partial_list, self._list)
+        elif kind is None:
+            for path in (self._partial_list, self._list):  # an older list belongs to what has been replaced
+                path.unlink(missing_ok=True)
+        elif not self._keep_partial:
+            self._partial_list.unlink(missing_ok=True)
+
+    def _open_list(self, length: int) -> BinaryIO:
+        if length and not self._partial_list.exists() and self._list.exists():
+            os.replace(self._list, self._partial_list)  # killed when all had their names already
+        stream = open(self._partial_list, "ab")  # noqa: SIM115 (the stack closes it)
+        if stream.tell() < length:
+            stream.close()
+            raise DataError(
+                f"cannot go on with {self._partial_list}",
+                why=f"it is shorter than the {length} bytes that were written",
+                fix="start from the beginning with --restart",
+            )
+        stream.truncate(length)
+        return stream
+
+
+def skipped_list(job: PreprocessJob) -> Path:
+    """The file that lists bad lines, if there are any."""
+    return Path(f"{job.output_prefix}.skipped.jsonl")
+
+
+def check_free(job: PreprocessJob) -> None:
+    """Raise if a finished output would be written over without permission."""
+    for key in job.json_keys:
+        for suffix in (".bin", ".idx"):
+            path = Path(job.output(key) + suffix)
+            if path.exists() and not job.overwrite:
+                raise DataError(
+                    f"{path} is there already", fix="choose another --output-prefix, or replace it with --overwrite"
+                )
+
+
+def remove_partial(job: PreprocessJob, outputs: Sequence[str]) -> None:
+    """Delete what an unfinished job has left of these outputs."""
+    parts = ("bin", "sizes", "documents", "idx")
+    for name in [*(f"{output}.{part}" for output in outputs for part in parts), skipped_list(job)]:
+        Path(f"{name}.partial").unlink(missing_ok=True)

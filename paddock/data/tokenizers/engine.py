@@ -1,0 +1,174 @@
+"""Tokenizers of the `tokenizers` library: byte-level BPE, WordPiece, and whatever a tokenizer.json describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.tokenizers.interface import Tokenizer, find_sentinels, sentinel_name
+from paddock.errors import ConfigError, DataError
+from paddock.files import atomic_write
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Engine
+
+FILE_NAME = "tokenizer.json"
+BERT_NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_SPACE_MARKS = ("Ġ", "▁")
+
+
+class EngineTokenizer(Tokenizer):
+    """A tokenizer that the library runs."""
+
+    saved_settings: ClassVar[dict[str, Any]] = {}
+    """What `save` writes down besides the special tokens."""
+
+    def __init__(self, engine: Engine, end_of_text: str | None = None, named: Mapping[str, str] | None = None) -> None:
+        self.engine = engine
+        super().__init__(end_of_text, named)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        return max(self.engine.get_vocab().values(), default=-1) + 1
+
+    def id_of(self, token: str) -> int | None:
+        return self.engine.token_to_id(token)
+
+    def token_at(self, id: int) -> str:
+        return self.engine.id_to_token(id) or ""
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.engine.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode(self, ids: list[int]) -> str:
+        return self.engine.decode(ids, skip_special_tokens=True)
+
+    def continuation(self) -> NDArray[np.bool_]:
+        """Where words begin with a mark (BPE, Unigram), whatever has none continues one: punctuation, too."""
+        from tokenizers import models
+
+        model: Any = self.engine.model
+        tokens = [self.token_at(id) for id in range(self.vocab_size)]
+        prefix = getattr(model, "continuing_subword_prefix", None)
+        starts = next((mark for mark in _SPACE_MARKS if any(token.startswith(mark) for token in tokens)), None)
+        if prefix:
+            continues = np.array([token.startswith(prefix) for token in tokens], dtype=np.bool_)
+        elif starts is None or isinstance(model, models.WordLevel):
+            return np.zeros(len(tokens), dtype=np.bool_)
+        else:
+            continues = np.array([not token.startswith(starts) for token in tokens], dtype=np.bool_)
+        continues[list(self.engine.get_added_tokens_decoder())] = False
+        return continues
+
+    def save(self, folder: Path) -> None:
+        with atomic_write(folder / FILE_NAME) as stream:
+            stream.write(self.engine.to_str(pretty=False))
+        begins = {} if self.end_of_text is None or "cls" in self.special else {"bos_token": self.end_of_text}
+        self.write_config(folder, tokenizer_class="PreTrainedTokenizerFast", **begins, **self.saved_settings)
+
+
+def train_bpe(texts: Iterable[str], vocab: int, end_of_text: str) -> EngineTokenizer:
+    """Learn a byte-level BPE, GPT-2's kind, from text."""
+    from tokenizers import Tokenizer as Engine
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    engine = Engine(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=[end_of_text],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    engine.train_from_iterator(texts, trainer)
+    return EngineTokenizer(engine, end_of_text)
+
+
+def read_bpe(
+    vocab: Path, merges: Path, end_of_text: str | None = None, named: Mapping[str, str] | None = None
+) -> EngineTokenizer:
+    """GPT-2's kind, from its two files."""
+    from tokenizers import Tokenizer as Engine
+    from tokenizers import decoders, models, pre_tokenizers
+
+    for path in (vocab, merges):
+        need_file(path)
+    try:
+        engine = Engine(models.BPE.from_file(str(vocab), str(merges)))
+    except Exception as error:  # the library raises plain Exception
+        raise DataError(f"{vocab} and {merges} are no BPE vocabulary", why=str(error)) from None
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    tokenizer = EngineTokenizer(engine, end_of_text, named)
+    engine.add_special_tokens(list(tokenizer.special.values()))
+    return tokenizer
+
+
+def read_wordpiece(path: Path, lower_case: bool, extra_ids: int = 0) -> Engine:
+    """BERT's kind, from its vocab.txt; `extra_ids` sentinels take the ids behind the vocabulary, <extra_id_0> first."""
+    from tokenizers import Tokenizer as Engine
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+    vocab = _read_lines(path)
+    missing = [name for name in ("[UNK]", "[CLS]", "[SEP]") if name not in vocab]
+    if missing:
+        raise DataError(
+            f"{path} is no WordPiece vocabulary",
+            why=f"it has no line {' or '.join(missing)}",
+            fix="give the vocab.txt of a BERT model: one token a line",
+        )
+    engine = Engine(models.WordPiece(vocab, unk_token="[UNK]"))
+    engine.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece()
+    engine.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
+    engine.add_special_tokens([name for name in BERT_NAMES if name in vocab])
+    own = len(find_sentinels(vocab.get))
+    check_sentinels(path, own, extra_ids or own)
+    if extra_ids and max(vocab.values()) >= len(vocab):
+        raise DataError(f"{path} has lines twice", why="ids behind the vocabulary would be taken", fix="remove them")
+    if not own:
+        engine.add_special_tokens([sentinel_name(index) for index in range(extra_ids)])
+    return engine
+
+
+def read_engine(path: Path) -> Engine:
+    """Whatever a tokenizer.json describes."""
+    from tokenizers import Tokenizer as Engine
+
+    need_file(path)
+    try:
+        return Engine.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise DataError(f"{path} is no tokenizer.json", why=str(error)) from None
+
+
+def need_file(path: Path) -> None:
+    """An error that names the file, if it is not there."""
+    if not path.is_file():
+        raise DataError(f"there is no tokenizer file {path}", fix="check the path")
+
+
+def check_sentinels(path: Path, own: int, wanted: int) -> None:
+    """A vocabulary that has sentinels gets no further ones."""
+    if own and wanted != own:
+        raise ConfigError(
+            f"tokenizer.extra_ids = {wanted}",
+            why=f"{path} has {own} sentinels of its own",
+            fix=f"set --tokenizer.extra-ids {own}, or leave it out",
+        )
+
+
+def _read_lines(path: Path) -> dict[str, int]:
+    need_file(path)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return {line.rstrip("\n"): index for index, line in enumerate(stream)}
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no WordPiece vocabulary", why=f"it is not UTF-8 text: {error}") from None

@@ -1,0 +1,131 @@
+"""What the rest of Paddock knows of a tokenizer, whichever library does the work."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import ConfigError
+from paddock.files import atomic_write
+
+CONFIG_NAME = "tokenizer_config.json"
+
+USUAL_NAMES: dict[str, tuple[str, ...]] = {
+    "end_of_text": ("<|endoftext|>", "</s>", "[SEP]", "<|end_of_text|>", "<eos>"),
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "unk": ("[UNK]", "<unk>"),
+}
+"""The parts that special tokens play, and the names they usually have."""
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back.
+
+    Encoding adds no special tokens, but the name of one inside the text becomes that token, as in transformers;
+    decoding leaves special tokens out.
+    """
+
+    def __init__(self, end_of_text: str | None = None, named: Mapping[str, str] | None = None) -> None:
+        """`named` has names for the other parts; what is not named goes by the usual names, if they exist."""
+        if end_of_text is not None and self.id_of(end_of_text) is None:
+            raise ConfigError(
+                f'tokenizer.end_of_text = "{end_of_text}"',
+                why="the tokenizer has no such token",
+                fix="set --tokenizer.end-of-text to the token that ends a document",
+            )
+        wanted = {**(named or {}), **({"end_of_text": end_of_text} if end_of_text is not None else {})}
+        self.special: dict[str, str] = {}
+        """The tokens that play a part, by part."""
+        for part, usual in USUAL_NAMES.items():
+            candidates = (wanted[part], *usual) if part in wanted else usual
+            for name in candidates:
+                if self.id_of(name) is not None:
+                    self.special[part] = name
+                    break
+        self.end_of_text = self.special.get("end_of_text")
+        self.end_of_text_id = self.special_id("end_of_text")
+        self.pad_id = self.special_id("pad")
+        self.cls_id = self.special_id("cls")
+        self.sep_id = self.special_id("sep")
+        self.mask_id = self.special_id("mask")
+        self.unk_id = self.special_id("unk")
+        self.sentinel_ids = find_sentinels(self.id_of)
+        """<extra_id_0>, <extra_id_1>, … in this order; empty if there are none."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """One more than the highest id."""
+
+    @abstractmethod
+    def id_of(self, token: str) -> int | None:
+        """A token's id, if there is such a token."""
+
+    @abstractmethod
+    def token_at(self, id: int) -> str:
+        """The token with this id; empty for an id that the vocabulary leaves out."""
+
+    @abstractmethod
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Every text as ids: the fast way, on as many threads as TOKENIZERS_PARALLELISM and RAYON_NUM_THREADS allow."""
+
+    @abstractmethod
+    def decode(self, ids: list[int]) -> str:
+        """The text that these ids stand for."""
+
+    @abstractmethod
+    def continuation(self) -> NDArray[np.bool_]:
+        """For every id, whether it continues the word of the token before it: for masking whole words."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the files from which load_tokenizer_folder and transformers make this tokenizer again."""
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0]
+
+    def encode_documents(self, texts: list[str]) -> list[list[int]]:
+        """Each text as ids, ended by the end-of-text token."""
+        assert self.end_of_text_id is not None
+        return [[*ids, self.end_of_text_id] for ids in self.encode_batch(texts)]
+
+    def unmarked(self) -> NDArray[np.int64]:
+        """For every id, the id without its mark of a Chinese word (see paddock/data/chinese.py): what a model of
+        plain characters reads and predicts. Without such marks every id stands for itself."""
+        return np.arange(self.vocab_size)
+
+    def special_id(self, part: str) -> int | None:
+        """The id of the token that plays this part: end_of_text, pad, cls, sep, mask or unk."""
+        name = self.special.get(part)
+        return None if name is None else self.id_of(name)
+
+    def write_config(self, folder: Path, **settings: Any) -> None:
+        """Write the configuration that transformers looks for, with the special tokens and these settings."""
+        names = {f"{'eos' if part == 'end_of_text' else part}_token": name for part, name in self.special.items()}
+        with atomic_write(folder / CONFIG_NAME) as stream:
+            json.dump({**names, "clean_up_tokenization_spaces": False, **settings}, stream, indent=2)
+
+
+def sentinel_name(index: int) -> str:
+    """T5's name for the token that stands for the span of this number."""
+    return f"<extra_id_{index}>"
+
+
+def find_sentinels(id_of: Callable[[str], int | None]) -> list[int]:
+    """The ids of the sentinels in their order. mT5's vocabulary has them with a space in front."""
+    for mark in ("", "▁"):
+        ids: list[int] = []
+        while (id := id_of(mark + sentinel_name(len(ids)))) is not None:
+            ids.append(id)
+        if ids:
+            return ids
+    return []

@@ -1,0 +1,119 @@
+"""Tokenizers of the `sentencepiece` library, with T5's sentinels."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.tokenizers.engine import check_sentinels, need_file
+from paddock.data.tokenizers.interface import Tokenizer, find_sentinels, sentinel_name
+from paddock.errors import DataError, MachineError
+from paddock.files import atomic_write
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
+MODEL_NAME = "spiece.model"
+USUAL_SENTINELS = 100
+_OFF = {"", "off", "false", "f", "no", "n", "0"}  # what the `tokenizers` library takes for no
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A spiece.model and, behind its pieces, the sentinels: <extra_id_0> has the highest id, as in T5.
+
+    A model with sentinels among its pieces (mT5's) uses those, and gets no others.
+    """
+
+    def __init__(self, path: Path, extra_ids: int | None = None, end_of_text: str | None = None) -> None:
+        self._model = _read_model(path)
+        self._pieces: int = self._model.get_piece_size()
+        own = len(find_sentinels(self._id_of_piece))
+        check_sentinels(path, own, extra_ids or own)
+        self._added = 0 if own else USUAL_SENTINELS if extra_ids is None else extra_ids
+        self._sentinels = {sentinel_name(index): self.vocab_size - 1 - index for index in range(self._added)}
+        super().__init__(end_of_text, self._names_in_model())
+        self._specials = {name: cast(int, self.id_of(name)) for name in [*self.special.values(), *self._sentinels]}
+        self._split_at_specials = re.compile(f"({'|'.join(map(re.escape, self._specials))})").split
+
+    @property
+    def vocab_size(self) -> int:
+        return self._pieces + self._added
+
+    def id_of(self, token: str) -> int | None:
+        return self._sentinels.get(token, self._id_of_piece(token))
+
+    def token_at(self, id: int) -> str:
+        return self._model.id_to_piece(id) if id < self._pieces else sentinel_name(self.vocab_size - 1 - id)
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        split = [self._split_at_specials(text) for text in texts]
+        between = [part for parts in split for part in parts[::2]]
+        encoded: Iterator[list[int]] = iter(self._model.encode(between, out_type=int, num_threads=_threads()))
+        return [self._joined(parts[1::2], encoded) for parts in split]
+
+    def _joined(self, specials: list[str], encoded: Iterator[list[int]]) -> list[int]:
+        ids = next(encoded)
+        for name in specials:
+            ids.append(self._specials[name])
+            ids.extend(next(encoded))
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        hidden = set(self._specials.values())
+        return cast(str, self._model.decode([id for id in ids if id < self._pieces and id not in hidden]))
+
+    def continuation(self) -> NDArray[np.bool_]:
+        """A piece that begins with no space continues a word: punctuation, too."""
+        continues = np.zeros(self.vocab_size, dtype=np.bool_)
+        pieces = list(range(self._pieces))
+        continues[pieces] = [not piece.startswith("▁") for piece in self._model.id_to_piece(pieces)]
+        continues[pieces] &= ~np.array([self._model.is_control(pieces), self._model.is_unknown(pieces)]).any(axis=0)
+        return continues
+
+    def save(self, folder: Path) -> None:
+        with atomic_write(folder / MODEL_NAME, "wb") as stream:
+            stream.write(self._model.serialized_model_proto())
+        self.write_config(folder, tokenizer_class="T5Tokenizer", extra_ids=self._added)
+
+    def _id_of_piece(self, piece: str) -> int | None:
+        id = self._model.piece_to_id(piece)
+        return id if self._model.id_to_piece(id) == piece else None  # the library answers with the unknown piece
+
+    def _names_in_model(self) -> dict[str, str]:
+        model = self._model
+        ids = {"end_of_text": model.eos_id(), "pad": model.pad_id(), "cls": model.bos_id(), "unk": model.unk_id()}
+        return {part: model.id_to_piece(id) for part, id in ids.items() if id >= 0}
+
+
+def _read_model(path: Path) -> SentencePieceProcessor:
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError as error:
+        raise MachineError(
+            f"{path} needs the package sentencepiece",
+            why=str(error),
+            fix="pip install 'paddock[text]'",
+        ) from None
+
+    need_file(path)
+    content = path.read_bytes()
+    try:
+        if not content:
+            raise RuntimeError("it is empty")
+        return SentencePieceProcessor(model_proto=content)
+    except RuntimeError as error:
+        raise DataError(f"{path} is no SentencePiece model", why=str(error)) from None
+
+
+def _threads() -> int:
+    """As many as the `tokenizers` library would use; -1 is one a core."""
+    if os.environ.get("TOKENIZERS_PARALLELISM", "on").lower() in _OFF:
+        return 1
+    wanted = os.environ.get("RAYON_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else -1

@@ -1,0 +1,147 @@
+"""`paddock data`: looking into corpora, joining and checking them, with progress, and as text for people."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.data.config import TokenizerConfig
+from paddock.data.inspection import DocumentSample, Inspection
+from paddock.data.lengths import LengthRange
+from paddock.data.merging import Merger, plan_merge, prefixes_in
+from paddock.data.tokenizer import Tokenizer, load_tokenizer, load_tokenizer_folder
+from paddock.data.verification import Verification, verify
+from paddock.errors import ConfigError, DataError, bad_value
+from paddock.telemetry.format import bytes_
+from paddock.telemetry.transfer import transfer
+
+BAR = 40
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """The files that a user names; all may be missing."""
+
+    tokenizer: Path | None = None
+    vocab_file: Path | None = None
+    merge_file: Path | None = None
+    tokenizer_model: Path | None = None
+
+
+def find_tokenizer(prefix: str, files: TokenizerFiles) -> Tokenizer | None:
+    """The tokenizer of the named files, or the one that lies beside the corpus; None if there is neither."""
+    ways = [files.tokenizer, files.vocab_file or files.merge_file, files.tokenizer_model]
+    if sum(way is not None for way in ways) > 1:
+        raise ConfigError("more than one tokenizer is named", fix="give the files of one")
+    if files.tokenizer is not None:
+        if not files.tokenizer.is_dir():
+            return load_tokenizer(TokenizerConfig(kind="file", path=str(files.tokenizer)))
+        tokenizer = load_tokenizer_folder(files.tokenizer)
+        if tokenizer is None:
+            raise DataError(f"there is no tokenizer in {files.tokenizer}", fix="name its file")
+        return tokenizer
+    if files.merge_file is not None:
+        if files.vocab_file is None:
+            raise ConfigError("--merge-file needs --vocab-file", fix="add --vocab-file FILE")
+        return load_tokenizer(TokenizerConfig(kind="gpt2", vocab=str(files.vocab_file), merges=str(files.merge_file)))
+    if files.vocab_file is not None:
+        return load_tokenizer(TokenizerConfig(kind="wordpiece", vocab=str(files.vocab_file)))
+    if files.tokenizer_model is not None:
+        return load_tokenizer(TokenizerConfig(kind="sentencepiece", model=str(files.tokenizer_model)))
+    return load_tokenizer_folder(Path(prefix).parent)
+
+
+def merge_corpora(prefixes: list[str], folder: Path | None, output: str, overwrite: bool) -> Merger:
+    """Join corpora, and all of a folder, into one, showing how far it is."""
+    plan = plan_merge(prefixes + (prefixes_in(folder) if folder is not None else []), output, overwrite)
+    for note in plan.notes:
+        print(f"note: {note}", file=sys.stderr)
+    with transfer("merging", plan.num_bytes) as progress:
+        plan.run(progress)
+    return plan
+
+
+def verify_corpora(prefixes: list[str], vocab_size: int | None) -> list[Verification]:
+    """Check corpora one after the other, showing how far it is."""
+    if not prefixes:
+        raise ConfigError("there is nothing to verify", fix="name the prefixes of one corpus or more")
+    if vocab_size is not None and vocab_size < 1:
+        raise bad_value("--vocab-size", vocab_size, "a vocabulary has at least one token")
+    files = [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".bin", ".idx")]
+    total = sum(path.stat().st_size for path in files if path.is_file())
+    with transfer("verifying", total) as progress:
+        return [verify(prefix, vocab_size, progress) for prefix in prefixes]
+
+
+def inspection_page(report: Inspection) -> str:
+    """What a corpus holds, for people."""
+    per_document = f" ({report.sequences / report.documents:.1f} a document)" if report.documents else ""
+    rows = {
+        "corpus": report.prefix,
+        "form": f"{report.form} index, {report.dtype} tokens",
+        "documents": f"{report.documents:,}",
+        "sequences": f"{report.sequences:,}" + (per_document if report.sequences != report.documents else ""),
+        "tokens": f"{report.tokens:,}",
+        "size": f"{bytes_(report.bytes)} of tokens, {bytes_(report.index_bytes)} of index",
+    }
+    lines = [f"{name:<10} {value}" for name, value in rows.items()]
+    if report.documents:
+        lines += ["", "tokens a document", f"  {_summary(report.document_lengths)}", *_bars(report.histogram)]
+    if report.sequences != report.documents and report.sequences:
+        lines += ["", "tokens a sequence", f"  {_summary(report.sequence_lengths)}"]
+    for sample in report.samples:
+        lines += ["", *_sample_lines(sample)]
+    return "\n".join(lines)
+
+
+def verification_page(reports: list[Verification]) -> str:
+    """What was found in corpora, for people."""
+    lines = []
+    for report in reports:
+        lines.append(f"{'ok  ' if report.sound else 'FAIL'} {report.prefix}")
+        lines += [f"       {finding}" for finding in report.findings]
+        if report.sha256:
+            largest = "" if report.largest_token is None else f", largest token {report.largest_token}"
+            lines.append(
+                f"     {report.documents:,} documents, {report.sequences:,} sequences, {report.tokens:,} tokens"
+                f" ({report.form} index, {report.dtype}{largest})"
+            )
+            lines += [f"     sha256 {digest}  {name}" for name, digest in report.sha256.items()]
+    return "\n".join(lines)
+
+
+def raise_if_broken(reports: list[Verification]) -> None:
+    """The error of corpora in which something was found."""
+    broken = [report for report in reports if not report.sound]
+    if broken:
+        raise DataError(
+            f"{len(broken)} of {len(reports)} corpora {'is' if len(broken) == 1 else 'are'} broken",
+            why="; ".join(report.prefix for report in broken),
+            fix="copy or preprocess again; `paddock data merge` rewrites one that only has gaps or unused bytes",
+        )
+
+
+def _summary(lengths: dict[str, float]) -> str:
+    return "   ".join(
+        f"{name} {value:,.1f}" if name == "mean" else f"{name} {value:,}" for name, value in lengths.items()
+    )
+
+
+def _bars(histogram: list[LengthRange]) -> list[str]:
+    tallest = max(part.count for part in histogram)
+    names = [f"{part.low:,}" if part.low == part.high else f"{part.low:,}–{part.high:,}" for part in histogram]
+    width, digits = max(map(len, names)), len(f"{tallest:,}")
+    bars = ["█" * max(1, round(BAR * part.count / tallest)) if part.count else "" for part in histogram]
+    return [
+        f"  {name:>{width}} {part.count:>{digits},} {bar}".rstrip()
+        for name, part, bar in zip(names, histogram, bars, strict=True)
+    ]
+
+
+def _sample_lines(sample: DocumentSample) -> list[str]:
+    shown = f"the first {len(sample.ids)} of " if sample.tokens > len(sample.ids) else ""
+    content = " ".join(map(str, sample.ids)) if sample.text is None else sample.text
+    # A corpus may hold anything, also what would steer a terminal.
+    lines = ("".join(sign if sign.isprintable() else "�" for sign in line) for line in content.splitlines())
+    return [f"document {sample.document:,}: {shown}{sample.tokens:,} tokens", *(f"  {line}".rstrip() for line in lines)]

@@ -1,0 +1,59 @@
+"""Training with loader workers: the same run, and the same manners at Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from paddock.cli.main import run
+from paddock.testing.tiny import TINY, losses
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def group_is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_workers_change_nothing(trained_run: Path, tmp_path: Path) -> None:
+    assert run(["train", *TINY, "--run-dir", str(tmp_path / "run"), "--data.workers", "2"]) == 0
+    assert losses(tmp_path / "run") == losses(trained_run)
+
+
+def test_ctrl_c_finishes_the_step_and_saves(tmp_path: Path) -> None:
+    """As a terminal sends it: to the run and its workers alike."""
+    run_dir, metrics = tmp_path / "run", tmp_path / "run" / "metrics.jsonl"
+    endless = ["--steps", "1000000", "--evaluate.every", "None", "--checkpoint.every", "None", "--data.workers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paddock", "train", *TINY, *endless, "--run-dir", str(run_dir)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    try:
+        wait_for(lambda: process.poll() is not None or (metrics.exists() and '"train.loss": ' in metrics.read_text()))
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert "stopped by SIGINT; a checkpoint is saved" in errors and "Traceback" not in errors
+        assert len(list((run_dir / "checkpoints").glob("step-*"))) == 1
+        wait_for(lambda: group_is_gone(process.pid))
+    finally:
+        process.kill()
+        process.communicate()
