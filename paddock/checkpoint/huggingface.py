@@ -21,6 +21,7 @@ from paddock.files import disk_errors, sync_directory
 from paddock.models.config import ModelConfig
 from paddock.models.registry import CONFIGS, huggingface_of
 from paddock.models.translation import TensorRule, Translation
+from paddock.parallel.placement import local, part_like
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """What weights can be written as."""
@@ -63,7 +64,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
     copied = set()
     with torch.no_grad():
         for name, value in read_weights(path, config, parameters):
-            parameters[name].copy_(value)
+            local(parameters[name].data).copy_(part_like(value, parameters[name].data))
             copied.add(name)
     assert copied == set(parameters), f"no rule for {set(parameters) - copied}"
 

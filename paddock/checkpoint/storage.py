@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -117,9 +117,13 @@ class _ReaderOnce(HuggingFaceStorageReader):
         return super().read_metadata()
 
 
-def read_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Fill `tensors` in place from a checkpoint, whatever layout wrote it."""
-    check_names(path, tensors, saved_tensors(path))
+def read_tensors(path: Path, tensors: dict[str, Tensor], elsewhere: Collection[str] = ()) -> None:
+    """Fill `tensors` in place from a checkpoint, whatever layout wrote it.
+
+    `elsewhere` are names that other processes fill.
+    """
+    saved = {name: entry for name, entry in saved_tensors(path).items() if name in tensors or name not in elsewhere}
+    check_names(path, tensors, saved)
     with _quiet(), _readable(path):
         dcp.load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,33 +12,46 @@ MODEL = "model."
 OPTIMIZER = "optimizer."
 
 
-def tensors_of(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Tensor]:
+def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None) -> dict[str, Tensor]:
     """`model.<name>` for parameters and buffers, `optimizer.<kind>.<name>` for the optimizer's state."""
-    tensors = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    tensors = {MODEL + name: tensor for model in models for name, tensor in model.state_dict().items()}
     if optimizer is not None:
-        for name, parameter in model.named_parameters():
+        for name, parameter in _named(models).items():
             for kind, value in optimizer.state.get(parameter, {}).items():
                 tensors[f"{OPTIMIZER}{kind}.{name}"] = value
     return tensors
 
 
-def room_for_optimizer(saved: Mapping[str, tuple[torch.Size, torch.dtype]], model: nn.Module) -> dict[str, Tensor]:
-    """Empty tensors for the optimizer state that a checkpoint holds."""
-    parameters = dict(model.named_parameters())
+def room_for_optimizer(
+    saved: Mapping[str, tuple[torch.Size, torch.dtype]], models: Sequence[nn.Module]
+) -> dict[str, Tensor]:
+    """Empty tensors for the optimizer state that a checkpoint holds of these models' parameters."""
+    parameters = _named(models)
     room = {}
     for key, (shape, dtype) in saved.items():
         if key.startswith(OPTIMIZER):
             _, name = key.removeprefix(OPTIMIZER).split(".", 1)
-            # A step counter stays on the host, where optimizers keep it; the rest lives beside its parameter.
-            device = parameters[name].device if len(shape) else torch.device("cpu")
-            room[key] = torch.empty(shape, dtype=dtype, device=device)
+            if name in parameters:
+                # A step counter stays on the host, where optimizers keep it; the rest lies as its parameter does.
+                alike = shape == parameters[name].shape
+                room[key] = (
+                    torch.empty_like(parameters[name].data, dtype=dtype) if alike else torch.empty(shape, dtype=dtype)
+                )
     return room
 
 
-def give_to_optimizer(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: Optimizer) -> None:
-    """Install loaded state in an optimizer."""
-    parameters = dict(model.named_parameters())
+def give_to_optimizer(tensors: Mapping[str, Tensor], models: Sequence[nn.Module], optimizer: Optimizer) -> None:
+    """Install loaded state in an optimizer. A weight that is here twice gets its state twice."""
+    holders: dict[str, list[nn.Parameter]] = {}
+    for model in models:
+        for name, parameter in model.named_parameters():
+            holders.setdefault(name, []).append(parameter)
     optimizer.state.clear()
     for key, tensor in tensors.items():
         kind, name = key.removeprefix(OPTIMIZER).split(".", 1)
-        optimizer.state[parameters[name]][kind] = tensor
+        for number, parameter in enumerate(holders[name]):
+            optimizer.state[parameter][kind] = tensor if number == 0 else tensor.clone()
+
+
+def _named(models: Sequence[nn.Module]) -> dict[str, nn.Parameter]:
+    return {name: parameter for model in models for name, parameter in model.named_parameters()}

@@ -92,7 +92,7 @@ def _build(texts: list[str], config: TokenizerConfig, vocab: int, folder: Path) 
 
 
 def _check_corpus(corpus: IndexedTokens) -> None:
-    if not len(corpus) or not int(corpus.sizes.sum()):
+    if not corpus.num_tokens:
         raise DataError(f"{corpus.prefix}.bin holds no tokens", fix="preprocess a corpus that has text in it")
 
 

@@ -72,7 +72,7 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         "recipe": recipe.to_dict(),
         "versions": versions(),
     }
-    write_checkpoint(destination, tensors_of(model, None), description)
+    write_checkpoint(destination, tensors_of([model], None), description)
     try:
         tokenizer = load_tokenizer_folder(path)
     except (ConfigError, DataError):

@@ -42,7 +42,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.devices import select
     from paddock.evaluation.held_out import evaluate as measure
     from paddock.jobs.trained import load_any_weights
-    from paddock.jobs.training_run import materialize
+    from paddock.jobs.training_run import lay_out
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import build_task
     from paddock.telemetry import format as show
@@ -54,17 +54,17 @@ def work(payload: dict[str, Any]) -> None:
         prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
         task = build_task(recipe.task, recipe.data, prepared, recipe.model, recipe.train.seed)
         samples = task.validation_samples()
-        model = materialize(recipe, world.device)
-        origin = load_any_weights(model, recipe.checkpoint.load or "")
-        micro = check_recipe(recipe, world.size).batch.micro
+        arithmetic = check_recipe(recipe, world.size)
+        engine = lay_out(recipe, arithmetic, world)
+        origin = load_any_weights(engine.models, recipe.checkpoint.load or "")
         started = time.perf_counter()
         with counted("evaluate", visible=world.speaks) as tick:
             metrics = measure(
                 task,
-                model,
+                engine,
                 samples,
                 world,
-                micro,
+                arithmetic.batch.micro,
                 autocast_for(recipe.precision, world.adapter),
                 on_batch=tick,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,12 @@ from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config
 from paddock.checkpoint.storage import describe_checkpoint, read_tensors
-from paddock.checkpoint.tensors import tensors_of
+from paddock.checkpoint.tensors import MODEL, tensors_of
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizer import Tokenizer, load_tokenizer_folder
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
-from paddock.models.registry import build_model
+from paddock.models.registry import build_model, parameter_names
 
 
 @dataclass(frozen=True)
@@ -38,25 +39,29 @@ def open_trained(source: str, device: torch.device) -> Trained:
         return Trained(model, load_tokenizer_folder(path), path)
     checkpoint = find_checkpoint(path)
     model = _empty(recipe_from_dict(describe_checkpoint(checkpoint)["recipe"]).model, device)
-    load_checkpoint_weights(model, checkpoint)
+    load_checkpoint_weights([model], checkpoint)
     return Trained(model, find_tokenizer(checkpoint), checkpoint)
 
 
-def load_any_weights(model: nn.Module, source: str) -> Path:
-    """Fill an existing model from a run, a checkpoint or a Hugging Face folder; returns what was read."""
+def load_any_weights(models: Sequence[nn.Module], source: str) -> Path:
+    """Fill the pieces of a model from a run, a checkpoint or a Hugging Face folder; returns what was read."""
     path = Path(source).expanduser()
     if is_huggingface_folder(path):
-        load_weights(model, path)
+        for model in models:
+            load_weights(model, path)
         return path
     checkpoint = find_checkpoint(path)
-    load_checkpoint_weights(model, checkpoint)
+    load_checkpoint_weights(models, checkpoint)
     return checkpoint
 
 
-def load_checkpoint_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Fill an existing model from a checkpoint."""
+def load_checkpoint_weights(models: Sequence[nn.Module], checkpoint: Path) -> None:
+    """Fill the pieces of a model from a checkpoint."""
     describe_checkpoint(checkpoint)
-    read_tensors(checkpoint, tensors_of(model, None))
+    config = models[0].config
+    assert isinstance(config, ModelConfig)
+    elsewhere = {MODEL + name for name in parameter_names(config)}
+    read_tensors(checkpoint, tensors_of(models, None), elsewhere)
 
 
 def find_tokenizer(checkpoint: Path) -> Tokenizer | None:

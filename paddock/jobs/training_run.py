@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights
 from paddock.checkpoint.storage import describe_checkpoint, read_tensors, saved_tensors
-from paddock.checkpoint.tensors import give_to_optimizer, room_for_optimizer, tensors_of
+from paddock.checkpoint.tensors import MODEL, OPTIMIZER, give_to_optimizer, room_for_optimizer, tensors_of
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
 from paddock.data.prepare import PreparedData
@@ -21,10 +22,10 @@ from paddock.devices import measure_gemm_flops
 from paddock.jobs.run_directory import versions
 from paddock.jobs.train import continues, total_steps
 from paddock.launch.stop import StopRequest
-from paddock.models.layers.initialization import initialize
-from paddock.models.registry import build_model
-from paddock.parallel.data import Replica
-from paddock.parallel.recompute import apply_recompute
+from paddock.models.assembly import assemble, fill
+from paddock.models.registry import parameter_names
+from paddock.parallel.engine import Engine
+from paddock.parallel.mesh import build_mesh
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
 from paddock.telemetry import format as show
@@ -61,13 +62,10 @@ class TrainingRun:
         self.autocast = autocast_for(recipe.precision, world.adapter)
         self.progress = Progress()
         self.checkpoints = CheckpointDirectory(run_dir, recipe.checkpoint.keep, world.speaks)
-        self.model = materialize(recipe, world.device)
-        self.optimizer = build_optimizer(self.model, recipe.optimizer)
+        self._compiled = False
+        self.engine = lay_out(recipe, arithmetic, world, self._compile)
+        self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
         self._begun_from = self._load()
-        blocks = self.model.blocks()  # type: ignore[operator]
-        apply_recompute(blocks, recipe.parallel.recompute)
-        parameters = recipe.model.num_parameters()
-        self._compiled = compile_blocks(blocks, recipe.train.compile, world.adapter, parameters)
 
     def execute(self) -> Progress:
         """Train, and say what came of it."""
@@ -82,8 +80,7 @@ class TrainingRun:
                 self._settings(),
                 self.progress,
                 task=self.task,
-                model=self.model,
-                replica=Replica(self.model, world),
+                engine=self.engine,
                 optimizer=self.optimizer,
                 autocast=self.autocast,
                 loss_scale=self.loss_scale,
@@ -113,16 +110,20 @@ class TrainingRun:
             if path is None:
                 return f"initial weights, seed {self.recipe.train.seed} ({self.run_dir} has no checkpoint yet)"
         elif is_huggingface_folder(Path(load)):
-            load_weights(self.model, Path(load))
+            for model in self.engine.models:
+                load_weights(model, Path(load))
             return f"weights of {load}"
         else:
             path = find_checkpoint(load)
         description = describe_checkpoint(path)
         saved = saved_tensors(path)
-        state = room_for_optimizer(saved, self.model)
-        read_tensors(path, {**tensors_of(self.model, None), **state})
+        models = self.engine.models
+        state = room_for_optimizer(saved, models)
+        names = parameter_names(self.recipe.model)
+        elsewhere = {name for name in saved if name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in names}
+        read_tensors(path, {**tensors_of(models, None), **state}, elsewhere)
         if state:
-            give_to_optimizer(state, self.model, self.optimizer)
+            give_to_optimizer(state, models, self.optimizer)
         self._restore(description)
         return f"{path}, step {self.progress.step}"
 
@@ -133,6 +134,11 @@ class TrainingRun:
         self.progress.best_loss = math.inf if best is None else best
         self.progress.best_step = description["best_step"]
         self.loss_scale.restore(description["loss_scale"])
+
+    def _compile(self, blocks: list[nn.Module]) -> None:
+        recipe = self.recipe
+        parameters = recipe.model.num_parameters()
+        self._compiled = compile_blocks(blocks, recipe.train.compile, self.world.adapter, parameters)
 
     def _settings(self) -> LoopSettings:
         recipe, batch = self.recipe, self.arithmetic.batch
@@ -175,7 +181,7 @@ class TrainingRun:
 
     def _card(self, peak: float | None) -> list[tuple[str, str]]:
         recipe, world = self.recipe, self.world
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        parameters = recipe.model.num_parameters()
         states = {"adamw": 2, "adam": 2, "sgd": 1 if recipe.optimizer.momentum else 0}[recipe.optimizer.name]
         memory = parameters * 4 * (2 + states)
         count = torch.get_num_threads()
@@ -212,13 +218,25 @@ class TrainingRun:
             end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])
 
 
-def materialize(recipe: Recipe, device: torch.device) -> nn.Module:
-    """The recipe's model with its initial weights: named first, without memory, then filled parameter by parameter."""
-    with torch.device("meta"):
-        model = build_model(recipe.model)
-    model.to_empty(device=device)
-    initialize(model, recipe.train.seed)
-    return model
+def lay_out(
+    recipe: Recipe,
+    arithmetic: Arithmetic,
+    world: World,
+    compile_blocks: Callable[[list[nn.Module]], None] | None = None,
+) -> Engine:
+    """The recipe's model over the processes of the job, with its initial weights."""
+    engine = assemble(
+        recipe.model,
+        recipe.parallel,
+        build_mesh(arithmetic.layout, world.rank, world.device.type),
+        world.device,
+        micro=arithmetic.batch.micro,
+        sequence_length=recipe.data.sequence_length,
+        micro_batches=arithmetic.batch.accumulation,
+        compile_blocks=compile_blocks,
+    )
+    fill(engine, recipe.train.seed)
+    return engine
 
 
 def describe_metrics(stream: MetricStream) -> None:

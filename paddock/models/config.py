@@ -28,3 +28,7 @@ class ModelConfig(ConfigModel):
     @abstractmethod
     def vocabulary(self) -> int:
         """How many token ids the model knows."""
+
+    @abstractmethod
+    def num_layers(self) -> int:
+        """How many layers a pipeline can be cut between."""

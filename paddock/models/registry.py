@@ -37,6 +37,19 @@ def build_model(config: ModelConfig) -> nn.Module:
     return model
 
 
+def parameter_names(config: ModelConfig) -> set[str]:
+    """What the parameters of the whole model are called, found without giving them memory."""
+    import torch
+
+    with torch.device("meta"):
+        return {name for name, _ in build_model(config).named_parameters()}
+
+
 def huggingface_of(family: str) -> Any:
     """The module that translates this family's names and shapes to and from Hugging Face's."""
     return import_module(f"{_MODULES[family]}.huggingface")
+
+
+def parallel_of(family: str) -> Any:
+    """The module that says how this family is cut over processes."""
+    return import_module(f"{_MODULES[family]}.parallel")

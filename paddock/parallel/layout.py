@@ -43,11 +43,4 @@ def derive_layout(config: ParallelConfig, world: int) -> Layout:
             f"but {world} are started",
             f"set --parallel.data {world // inner} or auto, or start --nproc-per-node {data * inner}",
         )
-    if inner > 1:
-        raise bad_value(
-            "parallel.tensor" if config.tensor > 1 else "parallel.pipeline",
-            max(config.tensor, config.pipeline),
-            "this version of Paddock trains with data parallelism only",
-            "set --parallel.tensor 1 --parallel.pipeline 1",
-        )
     return Layout(data, config.tensor, config.pipeline)

@@ -13,6 +13,9 @@ def seed_for(seed: int, *labels: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seed dropout for one step. A resumed run draws what an uninterrupted one would have drawn."""
-    torch.manual_seed(seed_for(seed, "step", step, rank))
+def seed_step(seed: int, step: int, *place: int) -> None:
+    """Seed dropout for one step. A resumed run draws what an uninterrupted one would have drawn.
+
+    `place` is the data replica and the pipeline process: those that share a layer begin with the same seed.
+    """
+    torch.manual_seed(seed_for(seed, "step", step, *place))

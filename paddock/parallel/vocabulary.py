@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,10 @@ class VocabularyShards:
     """The id of the first token here."""
     group: dist.ProcessGroup
     """The processes that hold the parts."""
+
+    def part_here(self, weight: Tensor) -> Tensor:
+        """This process's rows of a weight that is cut over the vocabulary."""
+        return weight.to_local() if isinstance(weight, DTensor) else weight
 
     def join_log_sums(self, here: Tensor) -> Tensor:
         """The logarithm of the sum of exponentials over the whole vocabulary, from that over each part."""

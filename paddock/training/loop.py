@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
 from paddock.checkpoint.directory import CheckpointDirectory
@@ -21,8 +20,7 @@ from paddock.data.loader import StepLoader
 from paddock.data.sampler import Sampler
 from paddock.errors import NumericsError
 from paddock.evaluation.held_out import evaluate, move
-from paddock.parallel.data import Replica
-from paddock.parallel.gradient_norm import gradient_norm, scale_gradients
+from paddock.parallel.engine import Engine
 from paddock.parallel.seeds import seed_step
 from paddock.parallel.world import World
 from paddock.tasks.task import Batch, Task
@@ -77,8 +75,7 @@ class TrainingLoop:
         progress: Progress,
         *,
         task: Task,
-        model: nn.Module,
-        replica: Replica,
+        engine: Engine,
         optimizer: Optimizer,
         autocast: torch.autocast,
         loss_scale: LossScale,
@@ -89,11 +86,10 @@ class TrainingLoop:
         stop_requested: Callable[[], str | None],
     ) -> None:
         self.settings, self.progress = settings, progress
-        self._task, self._model, self._replica, self._optimizer = task, model, replica, optimizer
+        self._task, self._engine, self._optimizer = task, engine, optimizer
         self._autocast, self._loss_scale = autocast, loss_scale
         self._world, self._stream, self._meter = world, stream, meter
         self._checkpoints, self._stop_requested = checkpoints, stop_requested
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._samples = task.training_samples()
         self._held_out = task.validation_samples() if settings.evaluate_every else None
         self._saved_step = self._evaluated_step = progress.step
@@ -101,16 +97,16 @@ class TrainingLoop:
     def run(self) -> Progress:
         """Train to the end. Returns how far it came."""
         settings, progress, batch = self.settings, self.progress, self.settings.batch
-        sampler = Sampler(batch.micro, batch.accumulation, batch.data, self._world.rank)
+        sampler = Sampler(batch.micro, batch.accumulation, batch.data, self._engine.mesh.data_rank)
         end = progress.samples + (settings.total_steps - progress.step) * batch.total
-        self._model.train()
+        self._engine.train()
         workers = settings.loader_workers
         with StepLoader(self._samples, sampler, self._task.collate, progress.samples, end, workers) as loader:
             while progress.step < settings.total_steps:
                 self._meter.start_step()
                 batches = loader.next_step()
                 self._meter.data_ready()
-                counts = sum(self._task.count(batch) for batch in batches)
+                counts = sum(self._task.count(batch) for batch in batches) if self._engine.speaks_for_data else 0
                 count, stops = self._world.total([counts, 1.0 if self._stop_requested() else 0.0])
                 if stops:
                     progress.stopped_by = self._stop_requested() or "another process"
@@ -129,12 +125,12 @@ class TrainingLoop:
         rate = learning_rate(settings.schedule, settings.optimizer.lr, progress.step, settings.total_steps)
         set_learning_rate(self._optimizer, rate)
         loss_sum = self._forward_backward(batches, scale.value / count)
-        norm = float(gradient_norm(self._parameters)) / scale.value
+        norm = self._engine.gradient_norm() / scale.value
         progress.loss = self._world.total([loss_sum])[0] / count
         if math.isfinite(norm) and math.isfinite(progress.loss):
             clip = settings.optimizer.clip
             factor = clip / (norm + 1e-6) if clip is not None and norm > clip else 1.0
-            scale_gradients(self._parameters, factor / scale.value)
+            self._engine.scale_gradients(factor / scale.value)
             self._optimizer.step()
             scale.succeeded()
         elif scale.can_skip and math.isfinite(progress.loss):
@@ -155,17 +151,15 @@ class TrainingLoop:
         self._stream.tick(progress.step)
 
     def _forward_backward(self, batches: list[Batch], factor: float) -> float:
-        """Gradients of `factor` × the summed loss; returns the sum over this process's micro-batches."""
-        seed_step(self.settings.seed, self.progress.step, self._world.rank)
-        loss_sum = torch.zeros((), device=self._world.device)
-        for index, batch in enumerate(batches):
-            batch = move(batch, self._world.device)
-            with self._replica.accumulating(last=index == len(batches) - 1):
-                with self._autocast:
-                    loss = self._task.loss(self._replica, batch)
-                self._replica.backward(loss * factor)
-            loss_sum += loss.detach()
-        return float(loss_sum)
+        """Gradients of `factor` × the summed loss; returns this process's contribution to the sum."""
+        self._seed()
+        return self._engine.forward_backward(
+            [move(batch, self._world.device) for batch in batches], factor, self._autocast
+        )
+
+    def _seed(self) -> None:
+        mesh = self._engine.mesh
+        seed_step(self.settings.seed, self.progress.step, mesh.data_rank, mesh.pipeline_rank)
 
     def _after_step(self) -> None:
         """Evaluate and save when it is time; a checkpoint knows how good it is, so evaluation comes first."""
@@ -180,7 +174,7 @@ class TrainingLoop:
         assert self._held_out is not None
         metrics = evaluate(
             self._task,
-            self._model,
+            self._engine,
             self._held_out,
             self._world,
             self.settings.batch.micro,
@@ -202,7 +196,7 @@ class TrainingLoop:
             "loss_scale": self._loss_scale.state(),
             **self.settings.describe,
         }
-        tensors = tensors_of(self._model, self._optimizer)
+        tensors = tensors_of(self._engine.models, self._optimizer)
         best = self._held_out is not None and progress.best_step == progress.step
         self._checkpoints.save(progress.step, tensors, description, best)
         self._saved_step = progress.step
@@ -230,13 +224,11 @@ class TrainingLoop:
         """Say where the numbers went wrong; the last checkpoint is from before this step."""
 
         def run() -> None:
-            seed_step(self.settings.seed, self.progress.step, self._world.rank)
-            for batch in batches:
-                with self._autocast:
-                    self._task.loss(self._model, move(batch, self._world.device))
+            self._seed()
+            self._engine.forward([move(batch, self._world.device) for batch in batches], self._autocast)
 
         with torch.compiler.set_stance("force_eager"):
-            told = self._world.gather(explain(self._model, run))
+            told = self._world.gather(explain(self._engine.models, run))
         # Prefer a process that saw a module go wrong over one that only received bad gradients.
         told.sort(key=lambda text: "first module" not in text)
         raise NumericsError(

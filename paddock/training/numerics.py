@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from paddock.parallel.placement import local
 
-def first_bad_module(model: nn.Module, run: Callable[[], object]) -> str | None:
+
+def first_bad_module(models: Sequence[nn.Module], run: Callable[[], object]) -> str | None:
     """The first module whose output holds a nan or an infinity while `run` goes forward."""
     found: list[str] = []
 
     def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def look(module: nn.Module, inputs: Any, output: Any) -> None:
-            if not found and isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+            if not found and isinstance(output, Tensor) and not _finite(output):
                 found.append(name)
 
         return look
 
     # A module's hook runs after its children's, so the innermost culprit is the first to be found.
-    hooks = [module.register_forward_hook(watch(name)) for name, module in model.named_modules() if name]
+    named = [(name, module) for model in models for name, module in model.named_modules() if name]
+    hooks = [module.register_forward_hook(watch(name)) for name, module in named]
     try:
         with torch.no_grad():
             run()
@@ -31,26 +34,27 @@ def first_bad_module(model: nn.Module, run: Callable[[], object]) -> str | None:
     return found[0] if found else None
 
 
-def bad_parameters(model: nn.Module) -> list[str]:
+def bad_parameters(models: Sequence[nn.Module]) -> list[str]:
     """Parameters that are themselves not finite."""
-    return [name for name, p in model.named_parameters() if not bool(torch.isfinite(p).all())]
+    return [name for model in models for name, p in model.named_parameters() if not _finite(p)]
 
 
-def bad_gradients(model: nn.Module) -> list[str]:
+def bad_gradients(models: Sequence[nn.Module]) -> list[str]:
     """Parameters whose gradient is not finite, the last layer first: the backward pass comes from there."""
-    names = [
-        name for name, p in model.named_parameters() if p.grad is not None and not bool(torch.isfinite(p.grad).all())
-    ]
-    return names[::-1]
+    named = [pair for model in models for pair in model.named_parameters()]
+    return [name for name, p in named if p.grad is not None and not _finite(p.grad)][::-1]
 
 
-def explain(model: nn.Module, run: Callable[[], object]) -> str:
-    """One sentence on where a step went wrong."""
-    gradients = bad_gradients(model)
-    parameters = bad_parameters(model)
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(local(tensor.detach())).all())
+
+
+def explain(models: Sequence[nn.Module], run: Callable[[], object]) -> str:
+    """One sentence on where a step went wrong. Every process runs the step, whatever it finds before."""
+    gradients, parameters = bad_gradients(models), bad_parameters(models)
+    module = first_bad_module(models, run)
     if parameters:
         return f"the weights themselves are not finite: {_some(parameters)}"
-    module = first_bad_module(model, run)
     if module is not None:
         return f"the first module whose output is not finite: {module}"
     if gradients:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from paddock.training.config import OptimizerConfig
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> Optimizer:
     """AdamW, Adam or SGD in its fused form; norms and biases (vectors) do not decay."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    members: dict[tuple[Any, bool], list[nn.Parameter]] = {}
+    for parameter in parameters:  # one kernel takes tensors that lie over the same processes
+        mesh = parameter.data.device_mesh if isinstance(parameter.data, DTensor) else None
+        members.setdefault((mesh, parameter.dim() >= 2), []).append(parameter)
     groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        {"params": group, "weight_decay": config.weight_decay if is_matrix else 0.0}
+        for (_, is_matrix), group in members.items()
     ]
-    groups = [group for group in groups if group["params"]]
     if config.name == "sgd":
         return SGD(groups, lr=config.lr, momentum=config.momentum, fused=True)
     kind = AdamW if config.name == "adamw" else Adam

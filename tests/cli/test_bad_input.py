@@ -30,7 +30,6 @@ from paddock.testing.tiny import TINY, losses
         (["train", *TINY, "--checkpoint.load", "auto"], 2, "--run-dir"),
         (["train", "gpt2/117m"], 2, "data.path is not set"),
         (["train", "gpt2/117m", "--dataset", "nowhere_text_document"], 4, "there is no nowhere_text_document.idx"),
-        (["train", *TINY, "--parallel.tensor", "2", "--nproc-per-node", "2"], 2, "data parallelism only"),
         (["evaluate", "nowhere"], 2, 'no recipe "nowhere"'),
         (["evaluate", "gpt2/tiny"], 2, "no weights to evaluate"),
         (["evaluate", *TINY, "--checkpoint.load", "nowhere"], 4, "there is no nowhere"),

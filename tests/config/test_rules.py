@@ -53,7 +53,6 @@ def test_impossible_batches(batch: dict[str, Any], world: int, message: str) -> 
     [
         ({"parallel": {"data": 3}}, 2, r"parallel\.data = 3(.|\n)*2 are started(.|\n)*--nproc-per-node 3"),
         ({"parallel": {"tensor": 2}}, 3, r"3 processes do not divide by 2"),
-        ({"parallel": {"tensor": 2}}, 2, r"data parallelism only"),
         ({"data": {"sequence_length": 256}}, 1, r"only 128 positions(.|\n)*--model.context 256"),
         ({"train": {"steps": None}}, 1, r"no end"),
         ({"schedule": {"min_lr": 1.0}}, 1, r"above optimizer\.lr 0\.002"),

@@ -45,6 +45,24 @@ def test_a_prepared_corpus_is_not_built_again(tmp_path: Path, monkeypatch: pytes
     assert [path.name for path in tmp_path.iterdir()] == [first.prefixes[0][1].parent.name]
 
 
+def test_it_is_made_as_a_user_would_make_it(tmp_path: Path) -> None:
+    prefix = prepare(DataConfig(source="embedded", cache=str(tmp_path)), TRAINED, vocab=300).prefixes[0][1]
+    assert prefix.name == "corpus_text_document"
+    assert {path.name for path in prefix.parent.iterdir()} == {
+        *("corpus.jsonl", "corpus_text_document.bin", "corpus_text_document.idx"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    }
+
+
+def test_another_vocabulary_under_the_same_name_is_another_corpus(tmp_path: Path) -> None:
+    data, files = DataConfig(source="embedded", cache=str(tmp_path / "cache")), tmp_path / "tokenizer.json"
+    config, prefixes = TokenizerConfig(kind="file", path=str(files)), set()
+    for vocab in (300, 400):
+        train_tokenizer(embedded_documents()[:5], vocab).save(tmp_path)
+        prefixes.add(prepare(data, config, vocab=500).prefixes[0][1])
+    assert len(prefixes) == 2
+
+
 def test_a_damaged_cache_says_what_to_remove(tmp_path: Path) -> None:
     data = DataConfig(source="embedded", cache=str(tmp_path))
     prefix = prepare(data, TRAINED, vocab=300).prefixes[0][1]

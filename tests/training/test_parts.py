@@ -14,6 +14,8 @@ from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers.initialization import initialize
 from paddock.parallel.gradient_norm import gradient_norm, scale_gradients
+from paddock.parallel.layout import Layout
+from paddock.parallel.mesh import Mesh
 from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.seeds import seed_step
 from paddock.training import compilation
@@ -39,7 +41,7 @@ def tokens() -> torch.Tensor:
 @pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
 def test_norms_and_biases_do_not_decay(name: str) -> None:
     model = small()
-    optimizer = build_optimizer(model, OptimizerConfig(name=name, lr=0.1, weight_decay=0.5))
+    optimizer = build_optimizer(list(model.parameters()), OptimizerConfig(name=name, lr=0.1, weight_decay=0.5))
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     for parameter_name, parameter in model.named_parameters():
         plain = parameter_name.endswith("bias") or "norm" in parameter_name
@@ -51,7 +53,7 @@ def test_decoupled_decay_of_adamw() -> None:
     for name, shrinks in (("adamw", True), ("adam", False)):
         model = nn.Linear(3, 3)
         before = model.weight.detach().clone()
-        optimizer = build_optimizer(model, OptimizerConfig(name=name, lr=0.1, weight_decay=0.5))
+        optimizer = build_optimizer(list(model.parameters()), OptimizerConfig(name=name, lr=0.1, weight_decay=0.5))
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
@@ -61,7 +63,7 @@ def test_decoupled_decay_of_adamw() -> None:
 def test_norm_and_scaling_of_gradients() -> None:
     layer = nn.Linear(2, 1)
     layer.weight.grad, layer.bias.grad = torch.tensor([[2.0, 3.0]]), torch.tensor([6.0])
-    assert float(gradient_norm(layer.parameters())) == 7.0
+    assert gradient_norm(list(layer.parameters()), Mesh(Layout(1, 1, 1), 0, None)) == pytest.approx(7.0)
     scale_gradients(layer.parameters(), 0.5)
     assert layer.weight.grad.tolist() == [[1.0, 1.5]] and layer.bias.grad.tolist() == [3.0]
 
@@ -100,19 +102,19 @@ def test_the_first_bad_module_is_named() -> None:
     model = small()
     model.layers["1"].feed_forward.output.weight.data[0, 0] = torch.inf  # type: ignore[union-attr]
     run = lambda: model(tokens(), labels=tokens())  # noqa: E731
-    assert first_bad_module(model, run) == "layers.1.feed_forward.output"
-    assert "weights themselves are not finite: layers.1.feed_forward.output.weight" in explain(model, run)
+    assert first_bad_module([model], run) == "layers.1.feed_forward.output"
+    assert "weights themselves are not finite: layers.1.feed_forward.output.weight" in explain([model], run)
     model = small()
     model.layers["0"].attention.output.weight.data *= 1e38  # type: ignore[union-attr]
     model.layers["0"].attention.output.weight.data *= 1e3  # type: ignore[union-attr]
-    assert "not finite: layers.0" in explain(model, run).replace("weights themselves are ", "")
+    assert "not finite: layers.0" in explain([model], run).replace("weights themselves are ", "")
     healthy = small()
     healthy.layers["1"].attention.qkv.weight.grad = torch.full((96, 32), torch.nan)  # type: ignore[union-attr]
-    assert "from the output side: layers.1.attention.qkv.weight" in explain(healthy, lambda: healthy(tokens()))
+    assert "from the output side: layers.1.attention.qkv.weight" in explain([healthy], lambda: healthy(tokens()))
 
 
 def gradients(model: GPT2) -> tuple[float, list[torch.Tensor]]:
-    seed_step(seed=0, step=3, rank=0)
+    seed_step(0, 3, 0)
     loss = model(tokens(), labels=tokens())
     loss.backward()
     return float(loss.detach()), [p.grad.clone() for p in model.parameters() if p.grad is not None]

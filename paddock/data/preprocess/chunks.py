@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from paddock.data.preprocess.inputs import Input
-from paddock.data.preprocess.streams import OpenInput, open_input
+from paddock.data.preprocess.streams import OpenInput, open_input, reading_errors
 from paddock.errors import DataError
 from paddock.telemetry.format import bytes_
 
@@ -58,7 +57,7 @@ def read_chunks(
                 why="every line should be one document as a JSON object",
                 fix="split it, or convert the file to JSON lines",
             ) from None
-        except (EOFError, OSError, zlib.error) as error:
+        except reading_errors() as error:
             kind = "is truncated" if isinstance(error, EOFError) else "cannot be read to its end"
             raise DataError(
                 f"{inputs[number].name} {kind}",

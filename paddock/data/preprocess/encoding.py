@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -47,7 +48,6 @@ class ChunkEncoder:
         self._job = job
         self.tokenizer = open_tokenizer(job.tokenizer)
         self.dtype = dtype_for(self.tokenizer.vocab_size)
-        self._words = WordMemory(self.tokenizer, self.dtype) if reads_words_apart(self.tokenizer) else None
         self._eod = self._end_of_document() if job.append_eod else None
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
@@ -73,6 +73,10 @@ class ChunkEncoder:
             tokens = np.insert(tokens, np.cumsum(sizes)[last], self._eod)
             sizes[last] += 1
         return EncodedDocuments(tokens, sizes, documents.astype(np.int64))
+
+    @cached_property
+    def _words(self) -> WordMemory | None:
+        return WordMemory(self.tokenizer, self.dtype) if reads_words_apart(self.tokenizer) else None
 
     def _tokens_of(self, texts: Sequence[str]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         if self._words is not None:

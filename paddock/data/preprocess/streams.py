@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import select
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,12 @@ def check_readable(source: Input) -> None:
             why="this Python cannot read .zst files by itself",
             fix="pip install zstandard, or unpack the file: zstdcat FILE | paddock preprocess --input - …",
         )
+
+
+def reading_errors() -> tuple[type[Exception], ...]:
+    """What a truncated or damaged file raises."""
+    package = _zstd_package()
+    return (EOFError, OSError, zlib.error, *([package.ZstdError] if package else []))
 
 
 def _decompressed(path: str, raw: Any) -> Reader:

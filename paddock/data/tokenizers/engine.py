@@ -144,9 +144,13 @@ def read_engine(path: Path) -> Engine:
 
     need_file(path)
     try:
-        return Engine.from_file(str(path))
+        engine = Engine.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
         raise DataError(f"{path} is no tokenizer.json", why=str(error)) from None
+    # Some files cut or fill every text to the length of one model's input.
+    engine.no_truncation()
+    engine.no_padding()
+    return engine
 
 
 def need_file(path: Path) -> None:

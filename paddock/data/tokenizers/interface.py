@@ -93,11 +93,6 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
 
-    def encode_documents(self, texts: list[str]) -> list[list[int]]:
-        """Each text as ids, ended by the end-of-text token."""
-        assert self.end_of_text_id is not None
-        return [[*ids, self.end_of_text_id] for ids in self.encode_batch(texts)]
-
     def unmarked(self) -> NDArray[np.int64]:
         """For every id, the id without its mark of a Chinese word (see paddock/data/chinese.py): what a model of
         plain characters reads and predicts. Without such marks every id stands for itself."""

@@ -76,5 +76,8 @@ class GPT2Config(ModelConfig):
     def longest_sequence(self) -> int:
         return self.context
 
+    def num_layers(self) -> int:
+        return self.layers
+
     def vocabulary(self) -> int:
         return self.vocab

@@ -35,7 +35,10 @@ class InputEmbedding(nn.Module):
         self.position = Embedding(config.context, config.hidden)
         self.dropout = config.dropout
 
-    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """`positions` [batch, time]; without them, tokens stand where they are."""
+        if positions is None:
+            positions = torch.arange(tokens.shape[1], device=tokens.device)
         return dropout(self.token(tokens) + self.position(positions), self.dropout, self.training)
 
 
@@ -114,6 +117,8 @@ class TiedHead(nn.Module):
     def forward(self, x: Tensor, weight: Tensor, labels: Tensor | None) -> Tensor:
         if labels is None:
             return F.linear(x, weight)
+        if self.vocabulary is not None:
+            weight = self.vocabulary.part_here(weight)
         return linear_cross_entropy(x, weight, labels, self.vocabulary)
 
 
@@ -142,9 +147,8 @@ class GPT2(nn.Module):
         `positions` [batch, time] count from where each document begins, and `segments` number the documents, whose
         tokens then see no other's; without them a sample is one text.
         """
-        if positions is None:
-            offset = 0 if cache is None else cache.length
-            positions = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
+        if cache is not None:
+            positions = torch.arange(cache.length, cache.length + tokens.shape[1], device=tokens.device)
         x = self.embedding(tokens, positions)
         for name, block in self.layers.items():
             x = block(x, segments) if cache is None else block(x, segments, cache, int(name))

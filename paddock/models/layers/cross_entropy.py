@@ -77,16 +77,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
             vocabulary.add(loss)
             if hidden_gradient is not None:
                 vocabulary.add(hidden_gradient)
-        ctx.save_for_backward(hidden_gradient, weight_gradient)
-        ctx.weight_dtype = weight.dtype
+        ctx.gradients = hidden_gradient, weight_gradient
+        ctx.weight_dtype, ctx.scaled = weight.dtype, False
         return loss
 
     @staticmethod
     def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        hidden_gradient, weight_gradient = ctx.saved_tensors
-        scale = output_gradients[0]
-        # In place: they are ours alone, and a second backward would find them changed and say so.
-        return hidden_gradient.mul_(scale), weight_gradient.mul_(scale).to(ctx.weight_dtype), None, None
+        """They are ours alone, so they are scaled in place: once, though some pipelines ask for each by itself."""
+        hidden_gradient, weight_gradient = ctx.gradients
+        if not ctx.scaled:
+            hidden_gradient.mul_(output_gradients[0])
+            weight_gradient.mul_(output_gradients[0])
+            ctx.scaled = True
+        return hidden_gradient, weight_gradient.to(ctx.weight_dtype), None, None
 
 
 def _log_softmax(logits: Tensor, vocabulary: VocabularyShards | None) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from paddock.parallel.placement import local, part_like
 from paddock.parallel.seeds import seed_for
 
 
@@ -33,8 +34,9 @@ def initialize(model: nn.Module, seed: int) -> None:
         for name, parameter in model.named_parameters():
             rule = model.initial(name)
             if rule.std == 0.0:
-                parameter.fill_(rule.constant)
+                local(parameter.data).fill_(rule.constant)
                 continue
             generator = torch.Generator().manual_seed(seed_for(seed, name))
             values = torch.empty(parameter.shape, dtype=torch.float32)
-            parameter.copy_(values.normal_(0.0, rule.std, generator=generator))
+            values.normal_(0.0, rule.std, generator=generator)
+            local(parameter.data).copy_(part_like(values, parameter.data))

@@ -146,7 +146,12 @@ def test_zst(tmp_path: Path) -> None:
     path.write_bytes(packed + packed)
     chunks = list(read_chunks([look_at(str(path))], Position(), 10_000))
     assert b"".join(chunk.data for chunk in chunks) == lines + lines
-    assert list(read_chunks([look_at(str(path))], chunks[30].begin, 10_000)) == chunks[30:]
+    rest = list(read_chunks([look_at(str(path))], chunks[30].begin, 10_000))
+    assert b"".join(chunk.data for chunk in rest) == b"".join(chunk.data for chunk in chunks[30:])
+    assert rest[-1].end == chunks[-1].end and rest[0].begin == chunks[30].begin
     path.write_bytes(packed + packed[:-100])
     with pytest.raises(DataError, match=r"a\.zst is truncated"):
+        list(read_chunks([look_at(str(path))], Position(), 10_000))
+    path.write_bytes(packed[:1000] + bytes(1000) + packed[2000:])
+    with pytest.raises(DataError, match=r"a\.zst cannot be read to its end"):
         list(read_chunks([look_at(str(path))], Position(), 10_000))

@@ -147,6 +147,19 @@ def test_a_folder_with_a_tokenizer(make_job: MakeJob, tmp_path: Path) -> None:
         preprocess(make_job(path, tokenizer=TokenizerFolder(tmp_path / "nowhere"), output_prefix=str(tmp_path / "new")))
 
 
+def test_a_tokenizer_made_for_short_inputs(make_job: MakeJob, tmp_path: Path) -> None:
+    trained = train_tokenizer(sample_texts(20), 400)
+    trained.engine.enable_truncation(8)
+    trained.engine.enable_padding(length=16)
+    trained.save(tmp_path)
+    texts = sample_texts(20)
+    job = make_job(write_lines(tmp_path / "in.jsonl", texts), tokenizer=TokenizerFolder(tmp_path))
+    preprocess(job)
+    trained.engine.no_truncation()
+    trained.engine.no_padding()
+    assert written(str(tmp_path / "out_text_document")) == [[trained.encode(text)] for text in texts]
+
+
 def test_a_tokenizer_without_an_end(make_job: MakeJob, tmp_path: Path) -> None:
     trained = train_tokenizer(["some text"], 300, "<stop>")
     trained.save(tmp_path)

@@ -1,0 +1,88 @@
+"""A model built for a layout: cut into stages, shards and replicas while it has no memory, then filled.
+
+No process ever holds more than its own share and, while filling it, one whole tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor.parallel import parallelize_module
+
+from paddock.models.config import ModelConfig
+from paddock.models.layers.initialization import initialize
+from paddock.models.registry import build_model, parallel_of
+from paddock.parallel.config import ParallelConfig
+from paddock.parallel.engine import Engine
+from paddock.parallel.mesh import TENSOR, Mesh
+from paddock.parallel.pipeline import Pipeline
+from paddock.parallel.recompute import apply_recompute
+from paddock.parallel.sharding import apply_data_parallel
+from paddock.parallel.stages import FOLDED, balanced, default_count, layers_of, stages_of
+from paddock.parallel.tied import TiedWeight
+from paddock.parallel.vocabulary import VocabularyShards
+
+
+def assign_stages(config: ModelConfig, parallel: ParallelConfig) -> list[int]:
+    """The stage of every layer."""
+    if parallel.stages != "auto":
+        return list(parallel.stages)
+    count = default_count(parallel.pipeline, parallel.schedule) if parallel.pipeline > 1 else 1
+    return balanced(config.num_layers(), count, *parallel_of(config.family).layer_costs(config))
+
+
+def assemble(
+    config: ModelConfig,
+    parallel: ParallelConfig,
+    mesh: Mesh,
+    device: torch.device,
+    *,
+    micro: int,
+    sequence_length: int,
+    micro_batches: int,
+    compile_blocks: Callable[[list[nn.Module]], None] | None = None,
+) -> Engine:
+    """This process's part of the model, laid out but not yet filled with weights."""
+    family = parallel_of(config.family)
+    assignment = assign_stages(config, parallel)
+    count = assignment[-1] + 1
+    parts: dict[int, nn.Module] = {}
+    for index in stages_of(mesh.pipeline_rank, mesh.layout.pipeline, count, parallel.schedule):
+        with torch.device("meta"):
+            model = build_model(config)
+        part = family.Stage(model, layers_of(index, assignment), index == 0, index == count - 1)
+        if mesh.layout.tensor > 1:
+            _share_layers(family, model, parallel, mesh)
+        blocks: list[nn.Module] = model.blocks()  # type: ignore[operator]
+        apply_recompute(blocks, parallel.recompute)
+        if compile_blocks is not None:
+            compile_blocks(blocks)
+        apply_data_parallel(part, blocks, parallel.shard, mesh)
+        part.to_empty(device=device)
+        parts[index] = part
+    if count == 1:
+        return Engine(parts, mesh)
+    boundary = torch.Size(family.boundary(config, micro, sequence_length, mesh.layout.tensor, parallel.sequence))
+    pipeline = Pipeline(parts, count, parallel.schedule, mesh, device, micro_batches, boundary)
+    first, last = (family.tied_weight(parts[index].model) if index in parts else None for index in (0, count - 1))
+    return Engine(parts, mesh, pipeline, TiedWeight(first, last, mesh, parallel.schedule in FOLDED))
+
+
+def fill(engine: Engine, seed: int) -> None:
+    """Initial weights, from (seed, name) alone."""
+    for model in engine.models:
+        initialize(model, seed)
+
+
+def _share_layers(family: Any, model: nn.Module, parallel: ParallelConfig, mesh: Mesh) -> None:
+    """Cut the layers over the tensor processes."""
+    parallelize_module(model, mesh.along(TENSOR), family.tensor_plan(model, parallel.sequence))
+    family.mark_shards(model, mesh.tensor_rank, parallel.sequence)
+    config, head = model.config, getattr(model, "head", None)
+    if head is not None:
+        assert isinstance(config, ModelConfig)
+        rows = -(-config.vocabulary() // mesh.layout.tensor)
+        head.vocabulary = VocabularyShards(mesh.tensor_rank * rows, mesh.group(TENSOR))

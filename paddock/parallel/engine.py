@@ -1,0 +1,111 @@
+"""A model laid out over the processes of a job: what the training loop asks of it, whatever the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+
+from paddock.parallel.gradient_norm import gradient_norm, scale_gradients
+from paddock.parallel.mesh import Mesh
+from paddock.parallel.pipeline import Pipeline
+from paddock.parallel.placement import settle_gradients
+from paddock.parallel.sharding import send_gradients
+from paddock.parallel.tied import TiedWeight
+
+Batch = Mapping[str, Tensor]
+
+
+class Engine:
+    """This process's stages (one, without a pipeline) and how a step runs through all of them.
+
+    Sums that it returns are this process's contribution: adding them up over all processes gives the whole, so that
+    processes which hold the same data return zero but for one of them.
+    """
+
+    def __init__(
+        self,
+        parts: dict[int, nn.Module],
+        mesh: Mesh,
+        pipeline: Pipeline | None = None,
+        tied: TiedWeight | None = None,
+        main_input: str = "tokens",
+    ) -> None:
+        self.parts, self.mesh = parts, mesh
+        self._pipeline, self._tied, self._main = pipeline, tied, main_input
+        everything = [parameter for part in parts.values() for parameter in part.parameters()]
+        self.trained = [parameter for parameter in everything if parameter.requires_grad]
+        extra = () if tied is None else tied.counted_elsewhere
+        self._counted = [parameter for parameter in self.trained if not any(parameter is other for other in extra)]
+
+    @property
+    def batches_at_once(self) -> int:
+        """How many micro-batches to give to `forward` so that no stage waits long for work."""
+        return 1 if self._pipeline is None else 4 * self.mesh.layout.pipeline
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The pieces of the model that are here; each names its parameters as the whole model does."""
+        return [part.get_submodule("model") for part in self.parts.values()]
+
+    @property
+    def speaks_for_data(self) -> bool:
+        """Whether this is the process that counts the samples of its data replica."""
+        return self.mesh.tensor_rank == 0 and self.mesh.pipeline_rank == 0
+
+    def forward_backward(
+        self, batches: Sequence[Batch], factor: float, autocast: AbstractContextManager[None]
+    ) -> float:
+        """Gradients of `factor` × the loss summed over all micro-batches, ready for the optimizer; returns the sum."""
+        if self._pipeline is not None:
+            with autocast:
+                total = self._pipeline.forward_backward(*self._joined(batches), factor)
+        else:
+            total = self._accumulate(batches, factor, autocast)
+        settle_gradients(self.trained)
+        if self._tied is not None:
+            self._tied.add_up()
+        return total if self.mesh.tensor_rank == 0 else 0.0
+
+    def forward(self, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> float:
+        """The loss summed over micro-batches, without gradients."""
+        with torch.no_grad(), autocast:
+            if self._pipeline is not None:
+                total = self._pipeline.forward([(batch[self._main], self._others(batch)) for batch in batches])
+            else:
+                (part,) = self.parts.values()
+                total = float(sum(part(batch[self._main], **self._others(batch)) for batch in batches))
+        return total if self.mesh.tensor_rank == 0 else 0.0
+
+    def gradient_norm(self) -> float:
+        """The norm over the whole model."""
+        return gradient_norm(self._counted, self.mesh)
+
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply all gradients."""
+        scale_gradients(self.trained, factor)
+
+    def train(self, training: bool = True) -> None:
+        """Switch dropout and the like."""
+        for part in self.parts.values():
+            part.train(training)
+
+    def _accumulate(self, batches: Sequence[Batch], factor: float, autocast: AbstractContextManager[None]) -> float:
+        (part,) = self.parts.values()
+        total = 0.0
+        for index, batch in enumerate(batches):
+            send_gradients(part, now=index == len(batches) - 1)
+            with autocast:
+                loss = part(batch[self._main], **self._others(batch))
+            (loss * factor).backward()
+            total += float(loss.detach())
+        return total
+
+    def _others(self, batch: Batch) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in batch.items() if name != self._main}
+
+    def _joined(self, batches: Sequence[Batch]) -> tuple[Tensor, dict[str, Tensor]]:
+        whole = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+        return whole.pop(self._main), whole

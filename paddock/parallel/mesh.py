@@ -1,0 +1,53 @@
+"""The processes of a layout as a grid: pipeline stages outermost, tensor shards innermost.
+
+Neighbours in a tensor group talk the most, so they get neighbouring ranks, which share a machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from paddock.parallel.layout import Layout
+
+PIPELINE, DATA, TENSOR = "pipeline", "data", "tensor"
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Where one process stands in a layout. With one process there is no grid, and nothing to talk over."""
+
+    layout: Layout
+    rank: int
+    grid: DeviceMesh | None
+
+    @property
+    def tensor_rank(self) -> int:
+        return self.rank % self.layout.tensor
+
+    @property
+    def data_rank(self) -> int:
+        return self.rank // self.layout.tensor % self.layout.data
+
+    @property
+    def pipeline_rank(self) -> int:
+        return self.rank // (self.layout.tensor * self.layout.data)
+
+    def along(self, name: str) -> DeviceMesh:
+        """The row of processes that differ from this one only in `name`."""
+        assert self.grid is not None
+        return self.grid[name]
+
+    def group(self, name: str) -> dist.ProcessGroup:
+        """The process group of that row."""
+        return self.along(name).get_group()
+
+
+def build_mesh(layout: Layout, rank: int, device_type: str) -> Mesh:
+    """Lay the processes of the job out; called by all of them."""
+    if layout.world == 1:
+        return Mesh(layout, rank, None)
+    shape = (layout.pipeline, layout.data, layout.tensor)
+    return Mesh(layout, rank, init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, DATA, TENSOR)))
