@@ -17,6 +17,8 @@ class CheckpointConfig(ConfigModel):
     """Steps between checkpoints; None is only at the end."""
     keep: int | None = Field(3, gt=0)
     """How many to keep, the newest; the best one always stays; None keeps all."""
+    asynchronous: bool = False
+    """Let training go on while a checkpoint is written, from a copy that takes the memory of what is saved."""
     load: str | None = None
     """auto: continue this run directory, if it has a checkpoint; a run or checkpoint directory: continue from
     there (weights, optimizer, schedule, data position); a Hugging Face folder: start from its weights."""

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
 
+from paddock.checkpoint.background import Background
 from paddock.checkpoint.config import FOLDER
-from paddock.checkpoint.storage import is_checkpoint, write_checkpoint
+from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.storage import is_checkpoint, plan_share, remove_checkpoint, remove_partial, write_share
 from paddock.errors import DataError
 from paddock.files import disk_errors, replace_link
 
 
 class CheckpointDirectory:
-    """Writes a run's checkpoints and keeps as many as asked."""
+    """Writes a run's checkpoints, in place or in the background, and keeps as many as asked.
 
-    def __init__(self, run_dir: Path, keep: int | None, leads: bool) -> None:
+    As a context it waits, at its end, for what is still being written.
+    """
+
+    def __init__(self, run_dir: Path, keep: int | None, leads: bool, asynchronous: bool = False) -> None:
         self.path = run_dir / FOLDER
         self._keep = keep
         self._leads = leads
+        self._background = Background() if asynchronous else None
+        if leads:
+            remove_partial(self.path)
+
+    def __enter__(self) -> CheckpointDirectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._background is not None:
+            self._background.close(raises=kind is None)
 
     def save(self, step: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any], best: bool) -> Path:
-        """Write one checkpoint (all processes together), then move the names and drop the old ones."""
+        """Write one checkpoint (all processes together), then move the names and drop the old ones.
+
+        In the background, the tensors may change as soon as this returns; an error is raised by the next call or at
+        the end.
+        """
         path = self.path / f"step-{step:08d}"
-        write_checkpoint(path, tensors, {"step": step, **description})
-        if self._leads:
-            with disk_errors(path):
-                replace_link(self.path / "latest", path.name)
-                if best:
-                    replace_link(self.path / "best", path.name)
-                self._tidy()
+        content = {"step": step, **description}
+        if self._background is None:
+            self._write(path, content, best, None, plan_share(tensors))
+        else:
+            self._background.wait()
+            self._background.start(partial(self._write, path, content, best), plan_share(tensors))
         return path
 
     def latest(self) -> Path | None:
@@ -40,20 +59,33 @@ class CheckpointDirectory:
         steps = self._steps()
         return steps[-1] if steps else None
 
+    def _write(
+        self,
+        path: Path,
+        content: Mapping[str, Any],
+        best: bool,
+        group: dist.ProcessGroup | None,
+        pieces: list[Piece],
+    ) -> None:
+        write_share(path, pieces, content, group)
+        if self._leads:
+            with disk_errors(path):
+                replace_link(self.path / "latest", path.name)
+                if best:
+                    replace_link(self.path / "best", path.name)
+                self._tidy()
+
     def _steps(self) -> list[Path]:
         return sorted(path for path in self.path.glob("step-*") if is_checkpoint(path))
 
     def _tidy(self) -> None:
-        """Drop all but the newest ones, and what a crash left half written."""
-        for partial in self.path.glob(".*.partial"):
-            if partial.is_dir():
-                shutil.rmtree(partial, ignore_errors=True)
+        """Drop all but the newest ones."""
         if self._keep is None:
             return
         best = (self.path / "best").resolve()
         for path in self._steps()[: -self._keep]:
-            if path != best:
-                shutil.rmtree(path, ignore_errors=True)
+            if path.resolve() != best:
+                remove_checkpoint(path)
 
 
 def find_checkpoint(source: str | Path) -> Path:

@@ -17,7 +17,18 @@ from torch import Tensor
 
 from paddock.files import atomic_write, sync_directory
 
-CODES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+CODES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 def write_shards(
@@ -45,22 +56,29 @@ def write_safetensors(
     file: Path, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, tensor: Callable[[str], Tensor]
 ) -> None:
     """Write and fsync `file`; `tensor(name)` is asked for each tensor when its turn comes."""
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    position = 0
-    for name, shape in shapes.items():
-        start, position = position, position + _num_bytes(shape, dtype)
-        header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, position]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that the tensors begin aligned
+    header = encode_header({name: (dtype, shape) for name, shape in shapes.items()})
     with open(file, "wb") as stream:
-        stream.write(len(text).to_bytes(8, "little"))
-        stream.write(text)
+        stream.write(header)
         for name, shape in shapes.items():
             value = tensor(name)
             assert value.shape == shape and value.dtype == dtype, f"{name}: {value.shape}, {value.dtype}"
             stream.write(value.contiguous().view(-1).view(torch.uint8).numpy().data)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def encode_header(
+    tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """What a file begins with, if these tensors follow in this order."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt", **(metadata or {})}}
+    position = 0
+    for name, (dtype, shape) in tensors.items():
+        start, position = position, position + _num_bytes(shape, dtype)
+        header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, position]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the tensors begin aligned
+    return len(text).to_bytes(8, "little") + text
 
 
 def write_json(file: Path, values: Mapping[str, object]) -> None:

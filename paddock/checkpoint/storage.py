@@ -1,7 +1,7 @@
-"""One checkpoint on disk: a directory of safetensors shards, written by all processes through torch's distributed
-checkpoint, and a `checkpoint.json` beside them. It is complete or absent: the directory gets its name last.
+"""One checkpoint on disk: a directory of safetensors files, one of each process, and a `checkpoint.json` that says
+what they are and must be. It is complete or absent: the directory gets its name last.
 
-Safetensors rather than the default files, because those keep their metadata in a pickle.
+torch's distributed checkpoint plans who writes and reads what. Its own default files keep metadata in a pickle.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,17 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
-from paddock.errors import DataError, MachineError
+from paddock.checkpoint.agreement import agree, first_error
+from paddock.checkpoint.blocks import FileRecord, damaged
+from paddock.checkpoint.shards import Piece, ShardReader, Share, write_pieces
+from paddock.errors import DataError
 from paddock.files import atomic_write, disk_errors, sync_directory
 
 DESCRIPTION = "checkpoint.json"
-FORMAT = 1
+FORMAT = 2
+PARTIAL = ".{}.partial"
+"""What a directory is called before it is complete, and after it is to go."""
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -36,69 +41,96 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write a checkpoint; called by all processes together, each with its own share of the tensors."""
-    partial = path.with_name(f".{path.name}.partial")
-    leads = not dist.is_initialized() or dist.get_rank() == 0
+    """Write a checkpoint; called by all processes together, each with the tensors, or parts of them, that it has."""
+    write_share(path, plan_share(tensors), description)
 
-    def begin() -> None:
-        with disk_errors(path):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
 
-    def finish() -> None:
-        with atomic_write(partial / DESCRIPTION) as stream:
-            json.dump({"format": FORMAT, **description}, stream, indent=2)
-        with disk_errors(path):
-            if path.exists():
-                shutil.rmtree(path)
-            os.rename(partial, path)
-            sync_directory(path.parent)
+def plan_share(tensors: Mapping[str, Tensor]) -> list[Piece]:
+    """What of all processes' tensors this one is to write: each part once, and about as much by everyone."""
+    share = Share()
+    with _quiet():
+        dcp.save(dict(tensors), storage_writer=share)
+    return share.pieces
 
+
+def write_share(
+    path: Path, pieces: list[Piece], description: Mapping[str, Any], group: dist.ProcessGroup | None = None
+) -> None:
+    """Write this process's pieces beside the others', who do the same; the first one then names the directory."""
+    folder = path.with_name(PARTIAL.format(path.name))
+    rank = dist.get_rank() if dist.is_initialized() else 0
     try:
-        _together(begin if leads else None)
-        with _quiet(), _disk_errors_inside(path):
-            dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(partial), save_distributed=True))
-        _together(finish if leads else None)
+        agree(partial(_begin, folder) if rank == 0 else None, group)
+        records = agree(partial(_write_file, folder, rank, pieces), group)
+        files = {file: record.to_json() for file, record in filter(None, records)}
+        agree(partial(_finish, folder, path, {**description, "files": files}) if rank == 0 else None, group)
     except BaseException:
-        if leads:
-            shutil.rmtree(partial, ignore_errors=True)
+        if rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
+def _begin(folder: Path) -> None:
+    with disk_errors(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+
+
+def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, FileRecord] | None:
+    file = f"shard-{rank:05d}.safetensors"
+    with disk_errors(folder / file):
+        return (file, write_pieces(folder / file, pieces)) if pieces else None
+
+
+def _finish(folder: Path, path: Path, description: Mapping[str, Any]) -> None:
+    content = {"format": FORMAT, **description}
+    with atomic_write(folder / DESCRIPTION) as stream:
+        json.dump({**content, "crc32": _checksum(content)}, stream, indent=2)
+    with disk_errors(path):
+        remove_checkpoint(path)
+        os.rename(folder, path)
+        sync_directory(path.parent)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint, if it is there; a crash on the way leaves no half of it under its name."""
+    if path.exists():
+        trash = path.with_name(PARTIAL.format(f"{path.name}.old"))
+        shutil.rmtree(trash, ignore_errors=True)
+        os.rename(path, trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def remove_partial(folder: Path) -> None:
+    """Delete what crashes left half written or half deleted."""
+    for path in folder.glob(PARTIAL.format("*")):
+        if path.is_symlink():
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def describe_checkpoint(path: Path) -> dict[str, Any]:
-    """The `checkpoint.json` of a checkpoint."""
-    try:
-        description: dict[str, Any] = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a checkpoint", why=f"{DESCRIPTION}: {error}") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        found = description.get("format") if isinstance(description, dict) else None
-        raise DataError(f"{path} has checkpoint format {found}", why=f"this version of Paddock reads format {FORMAT}")
-    return description
+    """What was said about a checkpoint when it was written."""
+    return {key: value for key, value in _read_description(path).items() if key not in ("files", "crc32")}
 
 
 def saved_tensors(path: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """Names, shapes and types of what a checkpoint holds, from its files' headers."""
-    with _quiet(), _readable(path):
-        metadata = HuggingFaceStorageReader(str(path)).read_metadata()
-        return {
-            name: (entry.size, entry.properties.dtype)  # type: ignore[union-attr]
-            for name, entry in metadata.state_dict_metadata.items()
-        }
+    return _open(path).tensors
 
 
 class StoredTensors(Mapping[str, Tensor]):
     """The tensors of a checkpoint whose names begin with `prefix`, each read whole when it is asked for."""
 
     def __init__(self, path: Path, prefix: str) -> None:
-        self._path, self._prefix = path, prefix
-        self._saved = {name: entry for name, entry in saved_tensors(path).items() if name.startswith(prefix)}
-        self._reader = _ReaderOnce(str(path))
+        self._prefix, self._reader = prefix, _open(path)
+        self._saved = {name: entry for name, entry in self._reader.tensors.items() if name.startswith(prefix)}
 
     def __getitem__(self, name: str) -> Tensor:
         shape, dtype = self._saved[self._prefix + name]
         tensor = torch.empty(shape, dtype=dtype)
-        with _quiet(), _readable(self._path):
+        with _quiet(), _own_errors():
             dcp.load({self._prefix + name: tensor}, storage_reader=self._reader, no_dist=True)
         return tensor
 
@@ -109,23 +141,16 @@ class StoredTensors(Mapping[str, Tensor]):
         return len(self._saved)
 
 
-class _ReaderOnce(HuggingFaceStorageReader):
-    """Reads the headers once, however many tensors are asked for."""
-
-    @cache  # noqa: B019 (lives as long as the reader, which is short)
-    def read_metadata(self) -> Any:
-        return super().read_metadata()
-
-
 def read_tensors(path: Path, tensors: dict[str, Tensor], elsewhere: Collection[str] = ()) -> None:
-    """Fill `tensors` in place from a checkpoint, whatever layout wrote it.
+    """Fill `tensors` in place from a checkpoint, whatever layout wrote it; called by all processes together.
 
     `elsewhere` are names that other processes fill.
     """
-    saved = {name: entry for name, entry in saved_tensors(path).items() if name in tensors or name not in elsewhere}
+    reader = _open(path)
+    saved = {name: entry for name, entry in reader.tensors.items() if name in tensors or name not in elsewhere}
     check_names(path, tensors, saved)
-    with _quiet(), _readable(path):
-        dcp.load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
+    with _quiet(), _own_errors():
+        dcp.load(tensors, storage_reader=reader)
 
 
 def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tuple[torch.Size, torch.dtype]]) -> None:
@@ -136,7 +161,8 @@ def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tu
         for name, tensor in wanted.items()
         if name in saved and saved[name][0] != tensor.shape
     ]
-    extra = [name for name in saved if name not in wanted and name.split(".")[0] in {n.split(".")[0] for n in wanted}]
+    kinds = {name.split(".")[0] for name in wanted}
+    extra = [name for name in saved if name not in wanted and name.split(".")[0] in kinds]
     problems = [
         f"{label}: {', '.join(names[:10])}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         for label, names in (("missing", missing), ("of another shape", misshapen), ("unexpected", extra))
@@ -150,20 +176,29 @@ def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tu
         )
 
 
-def _together(action: Callable[[], None] | None) -> None:
-    """Let one process act while the others wait; if it fails, all of them hear of it."""
-    error: Exception | None = None
-    if action is not None:
-        try:
-            action()
-        except Exception as problem:
-            error = problem
-    if dist.is_initialized():
-        verdict: list[Exception | None] = [error]
-        dist.broadcast_object_list(verdict, src=0)
-        error = verdict[0]
-    if error is not None:
-        raise error
+def _open(path: Path) -> ShardReader:
+    files = _read_description(path)["files"]
+    return ShardReader(path, {file: FileRecord.from_json(record) for file, record in files.items()})
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    file = path / DESCRIPTION
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not a checkpoint", why=f"{DESCRIPTION}: {error}") from None
+    found = description.get("format") if isinstance(description, dict) else None
+    if found != FORMAT:
+        raise DataError(f"{path} has checkpoint format {found}", why=f"this version of Paddock reads format {FORMAT}")
+    content: dict[str, Any] = description
+    if content.pop("crc32", None) != _checksum(content):
+        raise damaged(file, "its content is not what was written")
+    return content
+
+
+def _checksum(description: Mapping[str, Any]) -> int:
+    """Of what a description says, however it is spaced."""
+    return zlib.crc32(json.dumps(description, sort_keys=True).encode())
 
 
 @contextmanager
@@ -181,40 +216,9 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _disk_errors_inside(path: Path) -> Iterator[None]:
-    """The engine wraps a rank's error in its own; find the disk's refusal inside."""
+def _own_errors() -> Iterator[None]:
+    """The engine wraps errors of any process in its own; what our reader says is inside."""
     try:
         yield
     except dcp.CheckpointException as error:
-        for wrapped, _ in error.failures.values():
-            if isinstance(wrapped, OSError):
-                with disk_errors(path):
-                    raise wrapped from error
-            text = str(wrapped)
-            if "No space left" in text:
-                raise MachineError(
-                    f"cannot write {path}", why="No space left on device", fix="free some space"
-                ) from error
-        raise
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """A damaged file is the data's fault: say which, and what to do."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise _damaged(path, error) from None
-    except dcp.CheckpointException as error:
-        cause = next(iter(error.failures.values()))[0]
-        raise _damaged(path, cause) from None
-
-
-def _damaged(path: Path, cause: BaseException) -> DataError:
-    return DataError(
-        f"the checkpoint {path} is damaged",
-        why=str(cause),
-        fix="load an earlier one of the same run: --checkpoint.load RUN/checkpoints/step-…",
-    )
+        raise first_error([failure for failure, _ in error.failures.values()]) from None

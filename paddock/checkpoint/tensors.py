@@ -22,6 +22,16 @@ def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None) -> dict
     return tensors
 
 
+def copy_to_twins(models: Sequence[nn.Module]) -> None:
+    """Make all copies of a weight that is here twice, in two stages of a model, what `tensors_of` has of it."""
+    newest = _named(models)
+    with torch.no_grad():
+        for model in models:
+            for name, parameter in model.named_parameters():
+                if parameter is not newest[name]:
+                    parameter.copy_(newest[name])
+
+
 def room_for_optimizer(
     saved: Mapping[str, tuple[torch.Size, torch.dtype]], models: Sequence[nn.Module]
 ) -> dict[str, Tensor]:

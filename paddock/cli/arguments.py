@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -37,8 +38,13 @@ def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
     return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=description)
 
 
-def parse_recipe_command(options: type[Options], verb: str, arguments: list[str]) -> RecipeCommand[Options]:
-    """Parse `paddock VERB RECIPE [flags]`: the recipe first, since its model decides which flags there are."""
+def parse_recipe_command(
+    options: type[Options], verb: str, arguments: list[str], change: Callable[[Recipe], Recipe] | None = None
+) -> RecipeCommand[Options]:
+    """Parse `paddock VERB RECIPE [flags]`: the recipe first, since its model decides which flags there are.
+
+    `change` may give the verb its own defaults, which flags override.
+    """
     asks_help = any(flag in arguments for flag in HELP_FLAGS)
     if arguments and not arguments[0].startswith("-"):
         name, flags = arguments[0], arguments[1:]
@@ -49,7 +55,8 @@ def parse_recipe_command(options: type[Options], verb: str, arguments: list[str]
             f"paddock {verb} needs a recipe" + (", before the flags" if arguments else ""),
             fix=f"paddock {verb} RECIPE [flags], with a YAML file or one of: {', '.join(recipe_names())}",
         )
-    return apply_flags(options, verb, name, load_recipe(name), flags, asks_help)
+    recipe = load_recipe(name) if change is None else change(load_recipe(name))
+    return apply_flags(options, verb, name, recipe, flags, asks_help)
 
 
 def apply_flags(

@@ -1,18 +1,18 @@
-"""`paddock check config RECIPE`."""
+"""`paddock check config|parity|resume RECIPE`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from paddock.cli.arguments import parse_recipe_command
-from paddock.config.load import to_yaml
-from paddock.config.recipe import Recipe
+from paddock.config.load import merge, to_yaml
+from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import examine
 from paddock.errors import ConfigError, did_you_mean
-
-KINDS = ["config"]
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,94 @@ class CheckOptions:
     """Print the result as JSON."""
 
 
+@dataclass(frozen=True)
+class ParityOptions:
+    """Train the same few steps in every layout and in one process, and compare losses and gradient norms.
+
+    A layout is a text such as dp2,tp2,pp2,schedule=interleaved. Dropout is off and numbers are float32, in which all
+    must agree to 1e-5. Exit code 7 if one differs, with the first step and the first gradient that does."""
+
+    layouts: tuple[str, ...] = ()
+    """The layouts; or all, for every legal one of --nproc-per-node processes."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """Train undisturbed; train again, kill it between checkpoints and while saving, resume, and compare.
+
+    In the same layout all losses must be bit-equal, in another within 1e-5 (dropout is off then). Exit code 7 if
+    they are not."""
+
+    layout: str | None = None
+    """How it begins, such as dp2,tp2; None is the recipe's layout with --nproc-per-node processes."""
+    resume_layout: str | None = None
+    """How it goes on after each kill; None is the same."""
+    kill_seed: int = 0
+    """Decides the moments of the kills."""
+    run_dir: Path | None = None
+    """Keep the runs here; None removes them."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
 def main(arguments: list[str]) -> None:
-    if not arguments or arguments[0] not in KINDS:
-        wanted = arguments[0] if arguments else ""
-        if wanted in ("-h", "--help"):
-            print("usage: paddock check config RECIPE [flags]\n\n" + (CheckOptions.__doc__ or ""))
-            return
+    checks = {"config": _config, "parity": _parity, "resume": _resume}
+    wanted = arguments[0] if arguments else ""
+    if wanted in checks:
+        checks[wanted](arguments[1:])
+    elif wanted in ("-h", "--help"):
+        for kind, options in (("config", CheckOptions), ("parity", ParityOptions), ("resume", ResumeOptions)):
+            print(f"usage: paddock check {kind} RECIPE [flags]\n\n    {options.__doc__}\n")
+    else:
         raise ConfigError(
             f'paddock check cannot check "{wanted}"' if wanted else "paddock check needs to know what to check",
-            fix=did_you_mean(wanted, KINDS),
+            fix=did_you_mean(wanted, list(checks)),
         )
-    command = parse_recipe_command(CheckOptions, "check config", arguments[1:])
+
+
+def _config(arguments: list[str]) -> None:
+    command = parse_recipe_command(CheckOptions, "check config", arguments)
     show_config(command.recipe, command.launch.world_size, command.options.json)
+
+
+def _parity(arguments: list[str]) -> None:
+    command = parse_recipe_command(ParityOptions, "check parity", arguments, _for_parity)
+    from paddock.jobs.parity import check_parity
+
+    check_parity(command.recipe, command.options.layouts, command.launch, command.options.json)
+
+
+def _resume(arguments: list[str]) -> None:
+    command = parse_recipe_command(ResumeOptions, "check resume", arguments, _for_resume)
+    from paddock.jobs.resume import check_resume
+
+    options = command.options
+    check_resume(
+        command.recipe,
+        command.launch,
+        layout=options.layout,
+        resume_layout=options.resume_layout,
+        seed=options.kill_seed,
+        run_dir=options.run_dir,
+        as_json=options.json,
+    )
+
+
+def _for_parity(recipe: Recipe) -> Recipe:
+    """A short run, unless flags ask for more: a large model shows a difference soon, and takes long."""
+    size = recipe.model.num_parameters()
+    return _changed(recipe, train={"steps": 20 if size < 5e7 else 5 if size < 1e9 else 2})
+
+
+def _for_resume(recipe: Recipe) -> Recipe:
+    """A short run with a few checkpoints, unless flags ask for more."""
+    return _changed(recipe, train={"steps": 12}, checkpoint={"every": 4}, evaluate={"every": None})
+
+
+def _changed(recipe: Recipe, **sections: dict[str, Any]) -> Recipe:
+    return recipe_from_dict(merge(recipe.to_dict(), sections))
 
 
 def show_config(recipe: Recipe, world: int, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paddock.cli.arguments import parse_recipe_command
 from paddock.cli.check import show_config
+from paddock.errors import ConfigError, bad_value
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,40 @@ class TrainOptions:
     """Where everything of the run goes; default runs/<recipe>-<time>."""
     dry_run: bool = False
     """Print the resolved recipe, its arithmetic and every rule, and stop."""
+    world: int | None = None
+    """With --dry-run: build the model as it lies over this many processes, without devices or memory, and print the
+    layout with each process's parameters, memory and traffic."""
+    rank: int = 0
+    """With --dry-run --world: the process to look at."""
+    json: bool = False
+    """With --dry-run: print the result as JSON."""
+
+    def check(self) -> None:
+        """Raise ConfigError for options that would be ignored."""
+        for flag, given in (("--world", self.world is not None), ("--json", self.json)):
+            if given and not self.dry_run:
+                raise ConfigError(
+                    f"{flag} is for dry runs, and would be ignored", fix=f"add --dry-run, or leave {flag} out"
+                )
+        if self.rank and self.world is None:
+            raise ConfigError(
+                "--rank is for dry runs with --world, and would be ignored", fix="add --dry-run --world N"
+            )
+        if self.world is not None and self.world < 1:
+            raise bad_value("--world", self.world, "a job has at least one process", "--world 1 or more")
 
 
 def main(arguments: list[str]) -> None:
     command = parse_recipe_command(TrainOptions, "train", arguments)
-    if command.options.dry_run:
-        show_config(command.recipe, command.launch.world_size, as_json=False)
-        return
-    from paddock.jobs.train import train
+    options = command.options
+    options.check()
+    if not options.dry_run:
+        from paddock.jobs.train import train
 
-    train(command.name, command.recipe, command.launch, command.options.run_dir)
+        train(command.name, command.recipe, command.launch, options.run_dir)
+    elif options.world is None:
+        show_config(command.recipe, command.launch.world_size, options.json)
+    else:
+        from paddock.jobs.dry_run import dry_run
+
+        dry_run(command.name, command.recipe, options.world, options.rank, options.json)

@@ -40,14 +40,7 @@ def _none_if_zero(value: str) -> str:
     return "None" if float(value) == 0 else value
 
 
-def _no_interleaving(value: str) -> list[str]:
-    raise bad_value(
-        "--num-layers-per-virtual-pipeline-stage",
-        value,
-        "it cuts pipeline stages, and this version of Paddock trains with data parallelism only",
-        "leave it out",
-    )
-
+VIRTUAL_STAGE = "--num-layers-per-virtual-pipeline-stage"
 
 COMMON = [
     _rename("--steps", "train.steps"),
@@ -97,7 +90,11 @@ MEGATRON = [
     _rename("--loss-scale-window", "precision.scale-window", lambda value: str(int(float(value)))),
     _rename("--tensor-model-parallel-size", "parallel.tensor"),
     _rename("--pipeline-model-parallel-size", "parallel.pipeline"),
-    Alias(("--num-layers-per-virtual-pipeline-stage",), "(needs pipeline parallelism)", _no_interleaving),
+    Alias(
+        (VIRTUAL_STAGE,),
+        "--parallel.schedule interleaved, with --parallel.stages of that many layers",
+        lambda value: [VIRTUAL_STAGE, value],
+    ),
     _rename("--num-gpus-per-node", "nproc-per-node"),
     _rename("--num-nodes", "nnodes"),
     Alias(
@@ -173,12 +170,16 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
 
 
 def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[str]:
-    """Aliases that only make sense together: Adam's two betas, the nodes of a job, an omitted global batch."""
+    """Aliases that only make sense together: Adam's two betas, the nodes of a job, an omitted global
+    batch, and the layers of a stage with their number and that of the stages."""
     arguments, first = _take(arguments, "--adam-beta1")
     arguments, second = _take(arguments, "--adam-beta2")
     if first or second:
         betas = recipe.optimizer.betas
         arguments += ["--optimizer.betas", first or str(betas[0]), second or str(betas[1])]
+    arguments, size = _take(arguments, VIRTUAL_STAGE)
+    if size:
+        arguments += _interleave(size, arguments, recipe)
     arguments, addresses = _take(arguments, "--node-ips")
     num_nodes = _value_of(arguments, "--nnodes")
     if addresses and num_nodes not in (None, "1"):
@@ -190,6 +191,26 @@ def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[st
     if "--global-batch-size" in used and "--batch.micro" not in arguments:
         arguments += ["--batch.micro", "None"]
     return arguments
+
+
+def _interleave(size: str, arguments: list[str], recipe: Recipe) -> list[str]:
+    """An interleaved pipeline whose stages have `size` layers each."""
+    layers = int(_value_of(arguments, "--model.layers") or recipe.model.num_layers())
+    pipeline = int(_value_of(arguments, "--parallel.pipeline") or recipe.parallel.pipeline)
+    if pipeline == 1:
+        raise bad_value(
+            VIRTUAL_STAGE, size, "there is no pipeline", "set --pipeline-model-parallel-size, or leave it out"
+        )
+    legal = [n for n in range(1, layers // pipeline) if layers % (n * pipeline) == 0]
+    if not size.isdecimal() or int(size) not in legal:
+        raise bad_value(
+            VIRTUAL_STAGE,
+            size,
+            f"{layers} layers over {pipeline} processes do not make two or more equal stages each of that size",
+            f"legal: {', '.join(map(str, legal))}" if legal else "leave it out, or change the number of layers",
+        )
+    stages = ",".join(str(layer // int(size)) for layer in range(layers))
+    return ["--parallel.schedule", "interleaved", "--parallel.stages", stages]
 
 
 def _own_position(addresses: list[str]) -> int:
@@ -210,10 +231,13 @@ def _own_position(addresses: list[str]) -> int:
 
 
 def _take(arguments: list[str], flag: str) -> tuple[list[str], str | None]:
-    if flag not in arguments:
-        return arguments, None
-    position = arguments.index(flag)
-    return arguments[:position] + arguments[position + 2 :], arguments[position + 1]
+    """The arguments without a flag and its value, and the value: `--flag value` or `--flag=value`."""
+    for position, word in enumerate(arguments):
+        if word == flag and position + 1 < len(arguments):
+            return arguments[:position] + arguments[position + 2 :], arguments[position + 1]
+        if word.startswith(f"{flag}="):
+            return arguments[:position] + arguments[position + 1 :], word.partition("=")[2]
+    return arguments, None
 
 
 def _value_of(arguments: Iterable[str], flag: str) -> str | None:

@@ -9,8 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paddock.config.recipe import Recipe
+from paddock.devices import adapter_named
 from paddock.errors import ConfigError, bad_value
 from paddock.parallel.layout import Layout, derive_layout
+from paddock.parallel.legality import (
+    check_compile,
+    check_device,
+    check_micro_batches,
+    check_pipeline,
+    check_shard,
+    check_tensor,
+    takes_micro_batches,
+)
 from paddock.training.batch import BatchPlan, plan_batch
 from paddock.training.schedule import warmup_steps
 
@@ -36,8 +46,21 @@ def check_recipe(recipe: Recipe, world: int) -> Arithmetic:
     """Check every rule for a training run over `world` processes; the first that is broken is raised."""
     for _, rule in RULES:
         rule(recipe, world)
+    return arithmetic_of(recipe, world)
+
+
+def arithmetic_of(recipe: Recipe, world: int) -> Arithmetic:
+    """The numbers alone, of a recipe that is checked."""
     layout = derive_layout(recipe.parallel, world)
     return Arithmetic(layout, plan_batch(recipe.batch, layout.data))
+
+
+def check_layout(recipe: Recipe, world: int) -> Arithmetic:
+    """Check only what decides whether the model can be laid out over `world` processes."""
+    for name, rule in RULES:
+        if name in LAYOUT_RULES:
+            rule(recipe, world)
+    return arithmetic_of(recipe, world)
 
 
 def examine(recipe: Recipe, world: int) -> list[RuleResult]:
@@ -55,8 +78,48 @@ def _layout(recipe: Recipe, world: int) -> str:
     return f"{derive_layout(recipe.parallel, world)} = {world} process{'es' if world > 1 else ''}"
 
 
+def _tensor(recipe: Recipe, world: int) -> str:
+    model = recipe.model
+    return check_tensor(recipe.parallel, model.tensor_parts(), model.vocabulary(), recipe.data.sequence_length)
+
+
+def _pipeline(recipe: Recipe, world: int) -> str:
+    check_compile(recipe.parallel, recipe.train.compile)
+    return check_pipeline(recipe.parallel, recipe.model.num_layers())
+
+
+def _shard(recipe: Recipe, world: int) -> str:
+    return check_shard(recipe.parallel, derive_layout(recipe.parallel, world).data)
+
+
+def _device(recipe: Recipe, world: int) -> str:
+    name = recipe.train.device
+    if name == "auto":  # which it is, is found where the job runs
+        return "auto"
+    check_device(recipe.parallel, adapter_named(name))
+    return name
+
+
 def _batch(recipe: Recipe, world: int) -> str:
-    return str(plan_batch(recipe.batch, derive_layout(recipe.parallel, world).data))
+    parallel = recipe.parallel
+    plan = plan_batch(recipe.batch, derive_layout(parallel, world).data)
+    check_micro_batches(parallel, plan.accumulation, _advice(recipe, plan))
+    return str(plan)
+
+
+def _advice(recipe: Recipe, plan: BatchPlan) -> str:
+    """How to get a number of micro-batches that the schedule takes, from the same global batch if it can be."""
+    parallel = recipe.parallel
+    share = plan.micro * plan.accumulation
+    legal = [
+        (share // count, count)
+        for count in range(1, share + 1)
+        if share % count == 0 and takes_micro_batches(parallel.schedule, parallel.pipeline, count)
+    ]
+    if legal:
+        return "set " + " or ".join(f"--batch.micro {micro} ({count} micro-batches)" for micro, count in legal[:3])
+    least = 2 * parallel.pipeline * plan.micro * plan.data
+    return f"set --batch.global {least}"
 
 
 def _sequence(recipe: Recipe, world: int) -> str:
@@ -176,8 +239,14 @@ def _evaluation(recipe: Recipe, world: int) -> str:
     return f"every {recipe.evaluate.every} steps, {batches} batches"
 
 
+LAYOUT_RULES = ("layout", "tensor", "pipeline", "shard", "device", "batch")
+
 RULES: list[tuple[str, Callable[[Recipe, int], str]]] = [
     ("layout", _layout),
+    ("tensor", _tensor),
+    ("pipeline", _pipeline),
+    ("shard", _shard),
+    ("device", _device),
     ("batch", _batch),
     ("sequence", _sequence),
     ("length", _length),

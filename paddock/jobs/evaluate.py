@@ -16,6 +16,7 @@ from paddock.errors import ConfigError
 from paddock.jobs.train import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
+from paddock.parallel.legality import check_device
 
 
 def evaluate(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
@@ -30,7 +31,7 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
             fix="give a run directory instead of a recipe, or --checkpoint.load RUN, CHECKPOINT or FOLDER",
         )
     check_recipe(recipe, world_of(launch))
-    select(recipe.train.device)
+    check_device(recipe.parallel, select(recipe.train.device))
     prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
     payload = {"recipe": recipe.to_dict(), "json": as_json}
     with tempfile.TemporaryDirectory(prefix="paddock-evaluate-") as errors:

@@ -16,6 +16,7 @@ from paddock.jobs.run_directory import check_run_dir, default_run_dir, make_run_
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
+from paddock.parallel.legality import check_device
 
 
 def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None) -> Path:
@@ -25,7 +26,7 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
     launch.check()
     world_size = world_of(launch)
     check_recipe(recipe, world_size)
-    select(recipe.train.device)
+    check_device(recipe.parallel, select(recipe.train.device))
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"

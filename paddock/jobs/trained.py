@@ -12,13 +12,13 @@ from torch import nn
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config
-from paddock.checkpoint.storage import describe_checkpoint, read_tensors
-from paddock.checkpoint.tensors import MODEL, tensors_of
+from paddock.checkpoint.loading import load_models
+from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizer import Tokenizer, load_tokenizer_folder
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
-from paddock.models.registry import build_model, parameter_names
+from paddock.models.registry import build_model
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def open_trained(source: str, device: torch.device) -> Trained:
         return Trained(model, load_tokenizer_folder(path), path)
     checkpoint = find_checkpoint(path)
     model = _empty(recipe_from_dict(describe_checkpoint(checkpoint)["recipe"]).model, device)
-    load_checkpoint_weights([model], checkpoint)
+    load_models(checkpoint, [model])
     return Trained(model, find_tokenizer(checkpoint), checkpoint)
 
 
@@ -51,17 +51,8 @@ def load_any_weights(models: Sequence[nn.Module], source: str) -> Path:
             load_weights(model, path)
         return path
     checkpoint = find_checkpoint(path)
-    load_checkpoint_weights(models, checkpoint)
+    load_models(checkpoint, models)
     return checkpoint
-
-
-def load_checkpoint_weights(models: Sequence[nn.Module], checkpoint: Path) -> None:
-    """Fill the pieces of a model from a checkpoint."""
-    describe_checkpoint(checkpoint)
-    config = models[0].config
-    assert isinstance(config, ModelConfig)
-    elsewhere = {MODEL + name for name in parameter_names(config)}
-    read_tensors(checkpoint, tensors_of(models, None), elsewhere)
 
 
 def find_tokenizer(checkpoint: Path) -> Tokenizer | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,17 @@ from torch import nn
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights
-from paddock.checkpoint.storage import describe_checkpoint, read_tensors, saved_tensors
-from paddock.checkpoint.tensors import MODEL, OPTIMIZER, give_to_optimizer, room_for_optimizer, tensors_of
+from paddock.checkpoint.loading import load_models
+from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
 from paddock.data.prepare import PreparedData
 from paddock.devices import measure_gemm_flops
+from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
 from paddock.jobs.run_directory import versions
 from paddock.jobs.train import continues, total_steps
 from paddock.launch.stop import StopRequest
 from paddock.models.assembly import assemble, fill
-from paddock.models.registry import parameter_names
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.world import World
@@ -61,7 +63,8 @@ class TrainingRun:
         self.loss_scale = LossScale(recipe.precision, world.adapter)
         self.autocast = autocast_for(recipe.precision, world.adapter)
         self.progress = Progress()
-        self.checkpoints = CheckpointDirectory(run_dir, recipe.checkpoint.keep, world.speaks)
+        asynchronous = recipe.checkpoint.asynchronous
+        self.checkpoints = CheckpointDirectory(run_dir, recipe.checkpoint.keep, world.speaks, asynchronous)
         self._compiled = False
         self.engine = lay_out(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
@@ -72,8 +75,9 @@ class TrainingRun:
         recipe, world = self.recipe, self.world
         peak = self._peak_flops()
         meter = ThroughputMeter(peak_flops=peak)
+        shares = self._shares()
         if world.speaks:
-            run_card(f"train {recipe.model.family}", self._card(peak))
+            run_card(f"train {recipe.model.family}", self._card(peak, shares))
         with MetricStream(self._sinks()) as stream:
             describe_metrics(stream)
             loop = TrainingLoop(
@@ -91,7 +95,8 @@ class TrainingRun:
                 stop_requested=lambda: self._stop.requested,
             )
             started = time.perf_counter()
-            progress = loop.run()
+            with self.checkpoints:
+                progress = loop.run()
             summary = {f"summary.{name}": value for name, value in meter.summary().items()}
             if math.isfinite(progress.best_loss):
                 summary["summary.best_metric"] = progress.best_loss
@@ -116,14 +121,7 @@ class TrainingRun:
         else:
             path = find_checkpoint(load)
         description = describe_checkpoint(path)
-        saved = saved_tensors(path)
-        models = self.engine.models
-        state = room_for_optimizer(saved, models)
-        names = parameter_names(self.recipe.model)
-        elsewhere = {name for name in saved if name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in names}
-        read_tensors(path, {**tensors_of(models, None), **state}, elsewhere)
-        if state:
-            give_to_optimizer(state, models, self.optimizer)
+        load_models(path, self.engine.models, self.optimizer)
         self._restore(description)
         return f"{path}, step {self.progress.step}"
 
@@ -179,14 +177,21 @@ class TrainingRun:
             peak = measure_gemm_flops(adapter, compute)
         return None if peak is None else peak * self.world.size
 
-    def _card(self, peak: float | None) -> list[tuple[str, str]]:
+    def _shares(self) -> list[Footprint]:
+        """What the processes at each place in the pipeline hold: of every place, the one that holds most."""
+        told = self.world.gather(json.dumps(asdict(footprint(self.recipe, self.arithmetic, self.engine))))
+        everyone = [Footprint(**json.loads(text)) for text in told]
+        width = self.world.size // self.arithmetic.layout.pipeline
+        places = [everyone[first : first + width] for first in range(0, self.world.size, width)]
+        return [max(place, key=lambda share: share.memory) for place in places]
+
+    def _card(self, peak: float | None, shares: list[Footprint]) -> list[tuple[str, str]]:
         recipe, world = self.recipe, self.world
         parameters = recipe.model.num_parameters()
-        states = {"adamw": 2, "adam": 2, "sgd": 1 if recipe.optimizer.momentum else 0}[recipe.optimizer.name]
-        memory = parameters * 4 * (2 + states)
+        memory = max(share.memory for share in shares)
         count = torch.get_num_threads()
         threads = f", {count} thread{'s' if count > 1 else ''} each" if world.device.type == "cpu" else ""
-        return [
+        rows = [
             ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
             ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
             ("batch", f"{self.arithmetic.batch}; sequence {recipe.data.sequence_length}"),
@@ -201,6 +206,12 @@ class TrainingRun:
             ),
             ("run", str(self.run_dir)),
         ]
+        if world.size > 1:
+            wait = f"each waits {show.percent(bubble_of(recipe, self.arithmetic))} of a step for the others"
+            words = [f"shard {recipe.parallel.shard}", f"recompute {recipe.parallel.recompute}"]
+            words += [recipe.parallel.schedule, wait] if self.arithmetic.layout.pipeline > 1 else []
+            rows.insert(2, ("ranks", "\n".join([", ".join(words), *draw(self.arithmetic, shares)])))
+        return rows
 
     def _show_end(self, progress: Progress, summary: dict[str, float], seconds: float) -> None:
         rows = [("loss", f"{progress.loss:.4f} at step {progress.step}")]
@@ -213,6 +224,8 @@ class TrainingRun:
         if progress.stopped_by is None:
             name = str(self.run_dir)
             end_card("done", rows, [f'paddock generate {name} --prompt "The"', f"paddock evaluate {name}"])
+        elif self.checkpoints.latest() is None:
+            end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows[1:], [])
         else:
             go_on = f"paddock train {self.run_dir}/config.yaml --run-dir {self.run_dir} --checkpoint.load auto"
             end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])

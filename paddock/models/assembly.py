@@ -44,8 +44,9 @@ def assemble(
     sequence_length: int,
     micro_batches: int,
     compile_blocks: Callable[[list[nn.Module]], None] | None = None,
+    allocate: bool = True,
 ) -> Engine:
-    """This process's part of the model, laid out but not yet filled with weights."""
+    """This process's part of the model, laid out but not yet filled with weights; without `allocate`, to look at."""
     family = parallel_of(config.family)
     assignment = assign_stages(config, parallel)
     count = assignment[-1] + 1
@@ -61,7 +62,8 @@ def assemble(
         if compile_blocks is not None:
             compile_blocks(blocks)
         apply_data_parallel(part, blocks, parallel.shard, mesh)
-        part.to_empty(device=device)
+        if allocate:
+            part.to_empty(device=device)
         parts[index] = part
     if count == 1:
         return Engine(parts, mesh)

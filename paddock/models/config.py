@@ -32,3 +32,7 @@ class ModelConfig(ConfigModel):
     @abstractmethod
     def num_layers(self) -> int:
         """How many layers a pipeline can be cut between."""
+
+    @abstractmethod
+    def tensor_parts(self) -> dict[str, int]:
+        """The sizes that tensor parallelism cuts into equal parts, by what they count."""

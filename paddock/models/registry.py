@@ -37,12 +37,12 @@ def build_model(config: ModelConfig) -> nn.Module:
     return model
 
 
-def parameter_names(config: ModelConfig) -> set[str]:
-    """What the parameters of the whole model are called, found without giving them memory."""
+def parameter_names(config: ModelConfig) -> list[str]:
+    """What the parameters of the whole model are called, in its order, found without giving them memory."""
     import torch
 
     with torch.device("meta"):
-        return {name for name, _ in build_model(config).named_parameters()}
+        return [name for name, _ in build_model(config).named_parameters()]
 
 
 def huggingface_of(family: str) -> Any:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
-from paddock.parallel.gradient_norm import gradient_norm, scale_gradients
+from paddock.parallel.gradient_norm import gradient_norm, gradient_norms, scale_gradients
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.pipeline import Pipeline
 from paddock.parallel.placement import settle_gradients
@@ -82,6 +82,13 @@ class Engine:
     def gradient_norm(self) -> float:
         """The norm over the whole model."""
         return gradient_norm(self._counted, self.mesh)
+
+    def gradient_norms(self, names: Sequence[str]) -> list[float]:
+        """The norm of each parameter's gradient over the whole model: for finding what went another way."""
+        counted = {id(parameter) for parameter in self._counted}
+        named = [pair for model in self.models for pair in model.named_parameters()]
+        here = {name: parameter for name, parameter in named if id(parameter) in counted}
+        return gradient_norms(here, names, self.mesh)
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -11,6 +11,9 @@ from torch.distributed.tensor import DTensor, Replicate
 
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.placement import local
+
+PIECE = 2**12
+"""Elements whose squares single precision can add up without loss that matters."""
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter], mesh: Mesh) -> float:
@@ -21,13 +24,21 @@ def gradient_norm(parameters: Sequence[nn.Parameter], mesh: Mesh) -> float:
     """
     squares = torch.zeros((), dtype=torch.float64)
     for copies, gradients in _by_copies(parameters, mesh.layout.data * mesh.layout.tensor).items():
-        norms = torch.stack(torch._foreach_norm(gradients)).double().cpu()
-        squares += norms.square().sum() / copies
-    if mesh.grid is not None:
-        total = squares.to(gradients_device(parameters), torch.float32 if _lacks_double(parameters) else torch.float64)
-        dist.all_reduce(total)
-        squares = total.double().cpu()
-    return float(squares.sqrt())
+        squares += _sum_of_squares(gradients) / copies
+    return float(_over_all_processes(squares, parameters, mesh).sqrt())
+
+
+def gradient_norms(parameters: Mapping[str, nn.Parameter], names: Sequence[str], mesh: Mesh) -> list[float]:
+    """The norm of each parameter of the whole model, in the order of `names`; `parameters` are those here.
+
+    What a process does not hold it adds nothing to, so it may know any part of the names.
+    """
+    squares = torch.zeros(len(names), dtype=torch.float64)
+    for index, name in enumerate(names):
+        if name in parameters:
+            for copies, gradients in _by_copies([parameters[name]], mesh.layout.data * mesh.layout.tensor).items():
+                squares[index] = _sum_of_squares(gradients) / copies
+    return _over_all_processes(squares, list(parameters.values()), mesh).sqrt().tolist()
 
 
 def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
@@ -35,6 +46,29 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
     gradients = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
     if factor != 1.0 and gradients:
         torch._foreach_mul_(gradients, factor)
+
+
+def _sum_of_squares(gradients: list[Tensor]) -> Tensor:
+    """In double precision, from the norms of pieces: a CPU adds up squares one after the other in single precision,
+    which is wrong in the third digit for a large embedding, and wrong differently for each way to cut it."""
+    if gradients[0].device.type != "cpu":
+        return torch.stack(torch._foreach_norm(gradients)).double().cpu().square().sum()
+    return torch.stack([_in_pieces(gradient.reshape(-1)) for gradient in gradients]).sum()
+
+
+def _in_pieces(gradient: Tensor) -> Tensor:
+    whole = len(gradient) // PIECE * PIECE
+    norms = torch.linalg.vector_norm(gradient[:whole].view(-1, PIECE), dim=1)
+    rest = torch.linalg.vector_norm(gradient[whole:])
+    return norms.double().square().sum() + rest.double().square()
+
+
+def _over_all_processes(squares: Tensor, parameters: Sequence[nn.Parameter], mesh: Mesh) -> Tensor:
+    if mesh.grid is None:
+        return squares
+    total = squares.to(gradients_device(parameters), torch.float32 if _lacks_double(parameters) else torch.float64)
+    dist.all_reduce(total)
+    return total.double().cpu()
 
 
 def gradients_device(parameters: Sequence[nn.Parameter]) -> torch.device:

@@ -31,7 +31,7 @@ def derive_layout(config: ParallelConfig, world: int) -> Layout:
         raise bad_value(
             "parallel.tensor × parallel.pipeline",
             f"{config.tensor} × {config.pipeline} = {inner}",
-            f"{world} processes do not divide by {inner}",
+            f"{world} process{'es do' if world > 1 else ' does'} not divide by {inner}",
             f"start a multiple of {inner} processes (--nproc-per-node), or choose tensor × pipeline to divide {world}",
         )
     data = world // inner if config.data == "auto" else config.data

@@ -10,6 +10,8 @@ LOOPED: tuple[ScheduleName, ...] = ("interleaved", "looped-bfs", "zero-bubble")
 """Process r holds stages r, r + pipeline, r + 2 × pipeline, …"""
 FOLDED: tuple[ScheduleName, ...] = ("zbv", "dualpipev")
 """Process r holds stages r and 2 × pipeline − 1 − r: the first and the last stage are on the same process."""
+SPLIT_BACKWARD: tuple[ScheduleName, ...] = ("zero-bubble", "zbv", "dualpipev")
+"""They compute the gradients of a stage's input first, and those of its weights when there is time."""
 
 
 def stages_of(rank: int, pipeline: int, count: int, schedule: ScheduleName) -> list[int]:

@@ -18,20 +18,16 @@ from paddock.checkpoint.directory import CheckpointDirectory
 from paddock.checkpoint.tensors import tensors_of
 from paddock.data.loader import StepLoader
 from paddock.data.sampler import Sampler
-from paddock.errors import NumericsError
-from paddock.evaluation.held_out import evaluate, move
+from paddock.evaluation.held_out import evaluate
 from paddock.parallel.engine import Engine
-from paddock.parallel.seeds import seed_step
 from paddock.parallel.world import World
 from paddock.tasks.task import Batch, Task
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
 from paddock.training.batch import BatchPlan
 from paddock.training.config import OptimizerConfig, ScheduleConfig
-from paddock.training.numerics import explain
-from paddock.training.optimizer import set_learning_rate
 from paddock.training.precision import LossScale
-from paddock.training.schedule import learning_rate
+from paddock.training.step import StepSettings, TrainingStep
 
 
 @dataclass(frozen=True)
@@ -90,6 +86,14 @@ class TrainingLoop:
         self._autocast, self._loss_scale = autocast, loss_scale
         self._world, self._stream, self._meter = world, stream, meter
         self._checkpoints, self._stop_requested = checkpoints, stop_requested
+        self._optimizer_step = TrainingStep(
+            StepSettings(settings.total_steps, settings.seed, settings.optimizer, settings.schedule),
+            engine=engine,
+            optimizer=optimizer,
+            autocast=autocast,
+            loss_scale=loss_scale,
+            world=world,
+        )
         self._samples = task.training_samples()
         self._held_out = task.validation_samples() if settings.evaluate_every else None
         self._saved_step = self._evaluated_step = progress.step
@@ -121,23 +125,9 @@ class TrainingLoop:
 
     def _step(self, batches: list[Batch], count: float) -> None:
         """One optimizer step over this process's micro-batches, `count` loss terms in all."""
-        settings, progress, scale = self.settings, self.progress, self._loss_scale
-        rate = learning_rate(settings.schedule, settings.optimizer.lr, progress.step, settings.total_steps)
-        set_learning_rate(self._optimizer, rate)
-        loss_sum = self._forward_backward(batches, scale.value / count)
-        norm = self._engine.gradient_norm() / scale.value
-        progress.loss = self._world.total([loss_sum])[0] / count
-        if math.isfinite(norm) and math.isfinite(progress.loss):
-            clip = settings.optimizer.clip
-            factor = clip / (norm + 1e-6) if clip is not None and norm > clip else 1.0
-            self._engine.scale_gradients(factor / scale.value)
-            self._optimizer.step()
-            scale.succeeded()
-        elif scale.can_skip and math.isfinite(progress.loss):
-            scale.overflowed()
-        else:
-            self._fail(batches, norm)
-        self._optimizer.zero_grad(set_to_none=True)
+        settings, progress = self.settings, self.progress
+        result = self._optimizer_step.run(progress.step, batches, count)
+        progress.loss = result.loss
         progress.step += 1
         progress.samples += settings.batch.total
         self._world.adapter.synchronize()
@@ -147,19 +137,8 @@ class TrainingLoop:
             flops=settings.batch.total * settings.flops_per_sample,
         )
         if progress.step % settings.log_every == 0 or progress.step in (1, settings.total_steps):
-            self._log(rate, norm)
+            self._log(result.rate, result.norm)
         self._stream.tick(progress.step)
-
-    def _forward_backward(self, batches: list[Batch], factor: float) -> float:
-        """Gradients of `factor` × the summed loss; returns this process's contribution to the sum."""
-        self._seed()
-        return self._engine.forward_backward(
-            [move(batch, self._world.device) for batch in batches], factor, self._autocast
-        )
-
-    def _seed(self) -> None:
-        mesh = self._engine.mesh
-        seed_step(self.settings.seed, self.progress.step, mesh.data_rank, mesh.pipeline_rank)
 
     def _after_step(self) -> None:
         """Evaluate and save when it is time; a checkpoint knows how good it is, so evaluation comes first."""
@@ -219,21 +198,3 @@ class TrainingLoop:
 
     def _position(self) -> tuple[int, int]:
         return int(self.progress.samples / self._samples.samples_per_epoch), self.progress.step
-
-    def _fail(self, batches: list[Batch], norm: float) -> None:
-        """Say where the numbers went wrong; the last checkpoint is from before this step."""
-
-        def run() -> None:
-            self._seed()
-            self._engine.forward([move(batch, self._world.device) for batch in batches], self._autocast)
-
-        with torch.compiler.set_stance("force_eager"):
-            told = self._world.gather(explain(self._engine.models, run))
-        # Prefer a process that saw a module go wrong over one that only received bad gradients.
-        told.sort(key=lambda text: "first module" not in text)
-        raise NumericsError(
-            f"step {self.progress.step + 1}: loss {self.progress.loss}, gradient norm {norm}",
-            why=told[0],
-            fix="lower --optimizer.lr, set --optimizer.clip 1.0, lengthen --schedule.warmup, or look at the data; "
-            "the run can go on from its last checkpoint with --checkpoint.load auto",
-        )

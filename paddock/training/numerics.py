@@ -49,17 +49,31 @@ def _finite(tensor: Tensor) -> bool:
     return bool(torch.isfinite(local(tensor.detach())).all())
 
 
+WEIGHTS = "the weights themselves are not finite: "
+MODULE = "the first module whose output is not finite: "
+GRADIENTS = "the forward pass is finite; gradients are not, from the output side: "
+
+
 def explain(models: Sequence[nn.Module], run: Callable[[], object]) -> str:
     """One sentence on where a step went wrong. Every process runs the step, whatever it finds before."""
     gradients, parameters = bad_gradients(models), bad_parameters(models)
     module = first_bad_module(models, run)
     if parameters:
-        return f"the weights themselves are not finite: {_some(parameters)}"
+        return WEIGHTS + _some(parameters)
     if module is not None:
-        return f"the first module whose output is not finite: {module}"
+        return MODULE + module
     if gradients:
-        return f"the forward pass is finite; gradients are not, from the output side: {_some(gradients)}"
+        return GRADIENTS + _some(gradients)
     return "all modules and gradients are finite, so the loss or the norm overflowed when summed"
+
+
+def most_telling(told: Sequence[str]) -> str:
+    """Of what the processes say, the sentence nearest to the cause; of equal ones that of the earliest stage."""
+    for kind in (WEIGHTS, MODULE, GRADIENTS):
+        for text in told:
+            if text.startswith(kind):
+                return text
+    return told[0]
 
 
 def _some(names: list[str]) -> str:

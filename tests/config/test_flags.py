@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from paddock.cli.arguments import RecipeCommand, alias_page, parse_recipe_command
-from paddock.config.aliases import MEGATRON, TABLE
+from paddock.config.aliases import MEGATRON, TABLE, VIRTUAL_STAGE
 from paddock.config.load import load_recipe
 from paddock.config.overrides import field_kinds
 from paddock.errors import ConfigError
@@ -133,6 +133,9 @@ def test_every_flag_of_those_systems_is_in_the_table_and_in_the_help() -> None:
         ("--reset-position-ids", "data", "reset_position_ids", True),
         ("--reset-attention-mask", "data", "reset_attention_mask", True),
         ("--eod-mask-loss --lr 0.5", "data", "eod_mask_loss", True),
+        (f"--pipeline-model-parallel-size 2 {VIRTUAL_STAGE} 1", "parallel", "stages", (0, 1, 2, 3)),
+        (f"{VIRTUAL_STAGE}=2 --parallel.pipeline=2 --model.layers=8", "parallel", "stages", (0, 0, 1, 1, 2, 2, 3, 3)),
+        (f"{VIRTUAL_STAGE} 1 --parallel.pipeline 2", "parallel", "schedule", "interleaved"),
     ],
 )
 def test_aliases(flags: str, section: str, field: str, value: object) -> None:
@@ -156,7 +159,12 @@ def test_node_addresses_give_the_rank_and_the_master(monkeypatch: pytest.MonkeyP
         (["gpt2/tiny", "--clip-grad", "much"], "--clip-grad = much"),
         (["gpt2/tiny", "--model.layers", "0"], r"model\.layers = 0(.|\n)*greater than 0"),
         (["gpt2/tiny", "--model.heads", "7"], r"model\.heads = 7(.|\n)*does not divide"),
-        (["gpt2/tiny", "--num-layers-per-virtual-pipeline-stage", "2"], "pipeline"),
+        (["gpt2/tiny", "--num-layers-per-virtual-pipeline-stage", "2"], "there is no pipeline"),
+        (
+            [*"gpt2/tiny --num-layers 12 --pipeline-model-parallel-size 2".split(), VIRTUAL_STAGE, "4"],
+            r"12 layers over 2 processes(.|\n)*legal: 1, 2, 3$",
+        ),
+        (["gpt2/tiny", "--parallel.pipeline", "2", VIRTUAL_STAGE, "few"], "few"),
     ],
 )
 def test_wrong_commands(arguments: list[str], message: str) -> None:

@@ -18,14 +18,21 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+WORLDS = {"gpt2/pretrain-1n8d": 8, "gpt2/pretrain-4n8d": 32, "gpt2/13b": 32, "gpt2/52b": 128}
+"""The processes that a recipe is laid out for, where it is not one."""
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_is_valid(name: str) -> None:
-    recipe = load_recipe(name)
+    recipe, world = load_recipe(name), WORLDS.get(name, 1)
     if recipe.data.source == "indexed":  # they wait for the user's corpus, and say so
         with pytest.raises(ConfigError, match="data.path is not set"):
-            check_recipe(recipe, 1)
+            check_recipe(recipe, world)
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": "corpus"})})
-    check_recipe(recipe, 1)
+    check_recipe(recipe, world)
+    if world > 1:
+        with pytest.raises(ConfigError, match="1 process does not divide"):
+            check_recipe(recipe, 1)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +44,8 @@ def test_every_shipped_recipe_is_valid(name: str) -> None:
         ("gpt2/1.5b", 48, 1600, 25, 1557.6),
         ("gpt2/13b", 40, 5120, 40, 12853.9),
         ("gpt2/52b", 64, 8192, 32, 51968.0),
+        ("gpt2/pretrain-1n8d", 16, 1536, 16, 533.6),
+        ("gpt2/pretrain-4n8d", 24, 2304, 24, 1650.1),
     ],
 )
 def test_sizes(name: str, layers: int, hidden: int, heads: int, millions: float) -> None:

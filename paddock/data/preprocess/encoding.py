@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -15,7 +14,7 @@ from paddock.data.index_file import dtype_for
 from paddock.data.preprocess.chunks import Chunk
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
 from paddock.data.preprocess.lines import BadLine, parse_lines
-from paddock.data.preprocess.words import WordMemory, reads_words_apart
+from paddock.data.preprocess.words import WordMemory, find_border
 from paddock.data.sentences import split_sentences
 from paddock.data.tokenizer import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
@@ -76,14 +75,15 @@ class ChunkEncoder:
 
     @cached_property
     def _words(self) -> WordMemory | None:
-        return WordMemory(self.tokenizer, self.dtype) if reads_words_apart(self.tokenizer) else None
+        border = find_border(self.tokenizer)
+        return None if border is None else WordMemory(self.tokenizer, border, self.dtype)
 
-    def _tokens_of(self, texts: Sequence[str]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+    def _tokens_of(self, texts: list[str]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         if self._words is not None:
-            parts = list(map(self._words.encode, texts))
+            parts = self._words.encode(texts)
             sizes = np.fromiter(map(len, parts), np.int64, len(parts)) // self.dtype.itemsize
             return np.frombuffer(b"".join(parts), self.dtype), sizes
-        ids = self.tokenizer.encode_batch(list(texts))
+        ids = self.tokenizer.encode_batch(texts)
         sizes = np.fromiter(map(len, ids), np.int64, len(ids))
         return np.fromiter(chain.from_iterable(ids), self.dtype, int(sizes.sum())), sizes
 

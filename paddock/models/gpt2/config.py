@@ -81,3 +81,6 @@ class GPT2Config(ModelConfig):
 
     def vocabulary(self) -> int:
         return self.vocab
+
+    def tensor_parts(self) -> dict[str, int]:
+        return {"heads": self.heads, "feed-forward columns": self.feed_forward_width}

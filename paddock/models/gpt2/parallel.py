@@ -100,3 +100,15 @@ def tied_weight(model: GPT2) -> nn.Parameter:
 def boundary(config: GPT2Config, micro: int, time: int, tensor: int, sequence: bool) -> tuple[int, int, int]:
     """The shape of what one stage hands to the next."""
     return micro, time // tensor if sequence else time, config.hidden
+
+
+def tensor_traffic(sequence: bool, recompute: bool) -> dict[str, tuple[int, int]]:
+    """What the tensor processes exchange for a micro-batch in a layer, the embedding (first) and the head (last).
+
+    Counted in gathers (or scatters; a sum is two of them) of one activation [micro, time, hidden]: how many of them
+    in the compute type, and how many in float32. Recomputing a block leaves out its very last exchange.
+    """
+    again = 1 if recompute else 0
+    if sequence:
+        return {"layer": (4 + again, 6 + 2 * again), "first": (0, 3), "last": (2, 1)}
+    return {"layer": (4 + 2 * again, 4), "first": (0, 2), "last": (2, 0)}

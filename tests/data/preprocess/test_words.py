@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.preprocess.words import WordMemory, reads_words_apart
+from paddock.data.preprocess.words import Border, WordMemory, find_border
 from paddock.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 
 CONTROLS = [chr(code) for code in range(32)] + ["\x7f", "\x85", "\u200b", "\ufeff", "\u180e"]
@@ -26,48 +26,71 @@ def load(config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
+def memory_of(tokenizer: Tokenizer, limit: int) -> WordMemory:
+    border = find_border(tokenizer)
+    assert border is not None
+    return WordMemory(tokenizer, border, np.dtype("<u2"), limit)
+
+
+def ids(memory: WordMemory, *texts: str) -> list[list[int]]:
+    return [np.frombuffer(tokens, "<u2").tolist() for tokens in memory.encode(list(texts))]
+
+
 @pytest.fixture(scope="module", params=["gpt2", "bert", "bert cased"])
 def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, WordMemory]:
     config = request.getfixturevalue(request.param.split()[0])
     tokenizer = load(config.model_copy(update={"lower_case": False}) if "cased" in request.param else config)
-    return tokenizer, WordMemory(tokenizer, np.dtype("<u2"), limit=50, longest=6)
+    return tokenizer, memory_of(tokenizer, limit=200)
 
 
 @settings(max_examples=300, deadline=None)
-@given(text=st.one_of(TEXTS, st.text(max_size=40)))
-def test_the_same_tokens(pair: tuple[Tokenizer, WordMemory], text: str) -> None:
+@given(texts=st.lists(st.one_of(TEXTS, st.text(max_size=40)), max_size=4))
+def test_the_same_tokens(pair: tuple[Tokenizer, WordMemory], texts: list[str]) -> None:
     tokenizer, memory = pair
-    assert np.frombuffer(memory.encode(text), "<u2").tolist() == tokenizer.encode(text)
+    assert ids(memory, *texts) == tokenizer.encode_batch(texts)
 
 
 @pytest.mark.parametrize("space", [*SPACES, *CONTROLS], ids=ascii)
 def test_every_kind_of_white_space(pair: tuple[Tokenizer, WordMemory], space: str) -> None:
     tokenizer, memory = pair
-    for text in (
+    texts = [
         f"a{space}b",
         f"!{space}!",
         f"a {space} b",
         f"a{space}\n{space}b",
         f"{space}a{space}",
         f"1{space} {space}.",
-    ):
-        assert np.frombuffer(memory.encode(text), "<u2").tolist() == tokenizer.encode(text)
+    ]
+    assert ids(memory, *texts) == tokenizer.encode_batch(texts)
 
 
-def test_it_forgets_old_words_and_never_keeps_long_ones(gpt2: TokenizerConfig) -> None:
-    memory = WordMemory(load(gpt2), np.dtype("<u2"), limit=10, longest=8)
-    for number in range(100):
-        memory.encode(f"word {number} {'long' * 20}")
-    assert len(memory) <= 10 and len(memory._older) <= 10
-    assert " 99" in memory and not any(len(word) > 8 for word in memory)
+def test_it_forgets_old_words(gpt2: TokenizerConfig) -> None:
+    tokenizer = load(gpt2)
+    memory = memory_of(tokenizer, limit=100)
+    for number in range(200):
+        text = f"word {number} number-{number} <|endoftext|>{number}"
+        assert ids(memory, text) == [tokenizer.encode(text)]
+        assert sum(map(len, memory)) <= 140 and sum(map(len, memory._older)) <= 140
+    assert " number-199" in memory and " number-100" not in memory and "word" in memory
+
+
+def test_every_word_is_tokenized_once(gpt2: TokenizerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = load(gpt2)
+    memory = memory_of(tokenizer, limit=10_000)
+    asked: list[str] = []
+    real = tokenizer.encode_batch
+    monkeypatch.setattr(tokenizer, "encode_batch", lambda texts: (asked.extend(texts), real(texts))[1])
+    texts = [" one two three", " two three four", " four one"]
+    assert ids(memory, *texts) == real(texts) == ids(memory, *texts)
+    assert sorted("".join(asked).replace("<|endoftext|>", "").split()) == ["four", "one", "three", "two"]
 
 
 def test_which_tokenizers_read_words_apart(gpt2: TokenizerConfig, bert: TokenizerConfig, tmp_path: Path) -> None:
     from tokenizers import AddedToken, normalizers, pre_tokenizers
 
-    assert reads_words_apart(load(gpt2)) and reads_words_apart(load(bert))
-    trained = train_tokenizer(["some text"], 300)
-    assert reads_words_apart(trained)
+    assert find_border(load(gpt2)) == Border("<|endoftext|>", 0)
+    assert find_border(load(bert)) == Border("[PAD]", 0)
+    assert find_border(train_tokenizer(["some text"], 300)) == Border("<|endoftext|>", 0)
     for change in (
         lambda engine: setattr(engine, "normalizer", normalizers.NFC()),
         lambda engine: setattr(engine, "pre_tokenizer", pre_tokenizers.ByteLevel(add_prefix_space=True)),
@@ -81,7 +104,7 @@ def test_which_tokenizers_read_words_apart(gpt2: TokenizerConfig, bert: Tokenize
     ):
         changed = train_tokenizer(["some text"], 300)
         change(changed.engine)
-        assert not reads_words_apart(changed)
+        assert find_border(changed) is None
 
 
 def test_the_real_vocabularies() -> None:
@@ -98,8 +121,7 @@ def test_the_real_vocabularies() -> None:
         TokenizerConfig(kind="wordpiece", vocab=str(folder / "bert_base_chinese" / "vocab.txt")),
     ):
         tokenizer = load(config)
-        assert reads_words_apart(tokenizer)
-        memory = WordMemory(tokenizer, np.dtype("<u2"))
+        memory = memory_of(tokenizer, limit=1 << 20)
         for name in ("tinyshakespeare.txt", "wikitext2_test.txt", "sanguoyanyi_zh.txt"):
             text = (shared / "text" / name).read_text()[:50_000]
-            assert np.frombuffer(memory.encode(text), "<u2").tolist() == tokenizer.encode(text)
+            assert ids(memory, text) == [tokenizer.encode(text)]

@@ -1,0 +1,69 @@
+"""GPT-2 124M over two processes in every kind of layout, beside one process with both cores.
+
+All train the same global batch with `paddock train`, one after the other, in rounds; the fastest round counts.
+Run: python benchmarks/layouts.py [--rounds 2] [--steps 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import date
+from pathlib import Path
+
+MICRO, GLOBAL, SEQUENCE = 2, 16, 256
+LAYOUTS = {
+    "one process": ([], None),
+    "data 2": (["--nproc-per-node", "2"], "≥ 0.90"),
+    "pipeline 2, 8 micro-batches": (["--nproc-per-node", "2", "--parallel.pipeline", "2"], "≥ 0.80"),
+    "tensor 2": (["--nproc-per-node", "2", "--parallel.tensor", "2"], "≥ 0.70"),
+    "data 2, shard parameters": (["--nproc-per-node", "2", "--parallel.shard", "parameters"], None),
+    "tensor 2, sequence": (["--nproc-per-node", "2", "--parallel.tensor", "2", "--parallel.sequence"], None),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS), choices=list(LAYOUTS))
+    arguments = parser.parse_args()
+    best: dict[str, float] = {}
+    for number in range(arguments.rounds):
+        for name in arguments.layouts:
+            speed = tokens_per_second(LAYOUTS[name][0], arguments.steps)
+            print(f"round {number + 1} {name}: {speed:.1f} tokens/s", file=sys.stderr, flush=True)
+            best[name] = max(speed, best.get(name, 0.0))
+    folder = Path(__file__).parent / "results"
+    with open(folder / f"layouts-{platform.machine()}-{os.cpu_count()}cores.csv", "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["date", "layout", "tokens/s", "ratio to one process", "goal"])
+        for name, speed in best.items():
+            ratio = speed / best["one process"] if "one process" in best else float("nan")
+            goal = LAYOUTS[name][1] or ""
+            print(f"{name:<30} {speed:8.1f} tokens/s   {ratio:.2f}  {goal}")
+            writer.writerow([date.today().isoformat(), name, f"{speed:.1f}", f"{ratio:.3f}", goal])
+
+
+def tokens_per_second(layout: list[str], steps: int) -> float:
+    """Of the fastest step but the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        command = [sys.executable, "-m", "paddock", "train", "gpt2/117m", "--data.source", "synthetic"]
+        command += ["--data.sequence-length", str(SEQUENCE), "--batch.micro", str(MICRO), "--batch.global", str(GLOBAL)]
+        command += ["--steps", str(steps + 1), "--evaluate.every", "None", "--log.every", "1"]
+        command += ["--checkpoint.every", "None", "--run-dir", str(run_dir), *layout]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    times = [record["data"]["train.step_time"] for record in records if "train.step_time" in record.get("data", {})]
+    return GLOBAL * SEQUENCE / min(times)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Files with a checksum for every block, so that whoever reads a part of one can tell whether it is what was written.
+
+Bytes go from memory to the file and back without a copy in between, and are checked while they are in the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, uint8
+
+from paddock.errors import DataError
+
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What a file must be: its length, and the CRC-32 of every block."""
+
+    length: int
+    checksums: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For `checkpoint.json`; the checksums as one string, eight digits each."""
+        return {"bytes": self.length, "crc32": "".join(f"{checksum:08x}" for checksum in self.checksums)}
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> FileRecord:
+        text = values["crc32"]
+        return FileRecord(values["bytes"], tuple(int(text[i : i + 8], 16) for i in range(0, len(text), 8)))
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the host."""
+    return memoryview(tensor.detach().reshape(-1).view(uint8).numpy())
+
+
+class BlockWriter:
+    """Writes a file from its beginning to its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = open(path, "wb")
+        self._length = self._checksum = 0
+        self._checksums: list[int] = []
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        rest = memoryview(data)
+        while rest:
+            piece = rest[: BLOCK - self._length % BLOCK]
+            self._stream.write(piece)
+            self._checksum = zlib.crc32(piece, self._checksum)
+            self._length += len(piece)
+            if self._length % BLOCK == 0:
+                self._end_block()
+            rest = rest[len(piece) :]
+
+    def finish(self) -> FileRecord:
+        """Bring everything to the disk; returns what to check it against."""
+        if self._length % BLOCK:
+            self._end_block()
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        return FileRecord(self._length, tuple(self._checksums))
+
+    def close(self) -> None:
+        """Give up, or nothing after `finish`."""
+        self._stream.close()
+
+    def _end_block(self) -> None:
+        self._checksums.append(self._checksum)
+        self._checksum = 0
+
+
+class BlockReader:
+    """Reads parts of a file, and checks every block that it touches. Going forward, it reads no block twice."""
+
+    def __init__(self, path: Path, record: FileRecord) -> None:
+        self._path, self._record = path, record
+        try:
+            self._stream = open(path, "rb", buffering=0)
+        except FileNotFoundError:
+            raise self._damaged("it is missing") from None
+        except OSError as error:
+            raise self._damaged(error.strerror or str(error)) from None
+        length = os.fstat(self._stream.fileno()).st_size
+        if length != record.length:
+            self._stream.close()
+            raise self._damaged(f"it has {length} bytes, and {record.length} were written")
+        self._block = memoryview(bytearray(min(BLOCK, record.length)))
+        self._in_block: int | None = None
+
+    def read(self, start: int, into: memoryview) -> None:
+        """Fill `into` with the bytes from `start` on."""
+        position, stop = start, start + len(into)
+        while position < stop:
+            index = position // BLOCK
+            first, last = index * BLOCK, min((index + 1) * BLOCK, self._record.length)
+            end = min(last, stop)
+            target = into[position - start : end - start]
+            if len(target) == last - first and index != self._in_block:
+                self._read_block(index, target)
+            else:
+                if index != self._in_block:
+                    self._in_block = None
+                    self._read_block(index, self._block[: last - first])
+                    self._in_block = index
+                target[:] = self._block[position - first : end - first]
+            position = end
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _read_block(self, index: int, into: memoryview) -> None:
+        try:
+            self._stream.seek(index * BLOCK)
+            rest = into
+            while rest:
+                count = self._stream.readinto(rest)
+                if not count:
+                    raise self._damaged("it ends early")
+                rest = rest[count:]
+        except OSError as error:
+            raise self._damaged(error.strerror or str(error)) from None
+        if zlib.crc32(into) != self._record.checksums[index]:
+            raise self._damaged(f"the bytes from {index * BLOCK} on are not those that were written")
+
+    def _damaged(self, why: str) -> DataError:
+        return damaged(self._path, why)
+
+
+def damaged(file: Path, why: str) -> DataError:
+    """The error of a file that is not what was written."""
+    return DataError(
+        f"the checkpoint file {file} is damaged",
+        why=why,
+        fix="copy it again, or load an earlier checkpoint of the same run: --checkpoint.load RUN/checkpoints/step-…",
+    )

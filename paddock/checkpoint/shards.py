@@ -1,0 +1,222 @@
+"""Safetensors under torch's distributed checkpoint: it decides who writes and reads which part of which tensor, and
+here the parts go to files and come back. Every process writes one file.
+
+torch has such a storage itself, but it collects a file in memory before it writes, and checks nothing when it reads.
+The files are the same: offsets of the parts stand in the header, where torch's own reader looks for them, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from paddock.checkpoint.blocks import BlockReader, BlockWriter, FileRecord, bytes_of, damaged
+from paddock.checkpoint.safetensors_writer import CODES, encode_header
+from paddock.errors import UserError
+
+OFFSETS_KEY = "DCP_SHARDING_INFO"
+DTYPES = {code: dtype for dtype, code in CODES.items()}
+BUFFER = 8 << 20
+"""Bytes on the way to a place where they cannot be read to directly."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A box of a tensor: where it begins in the whole, and the values."""
+
+    name: str
+    offsets: tuple[int, ...]
+    values: Tensor
+
+
+class Share(StorageWriter):
+    """What the engine's plan gives to this process to write. It is only collected here, for `write_pieces`."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+
+    def reset(self, checkpoint_id: Any = None) -> None: ...
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None: ...
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Without the empty shards that a small tensor over many processes has."""
+        items = [item for item in plan.items if item.tensor_data and math.prod(item.tensor_data.chunk.sizes)]
+        return dataclasses.replace(plan, items=items)
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        for item in plan.items:
+            assert item.tensor_data is not None
+            values = planner.resolve_data(item)
+            assert isinstance(values, Tensor) and values.shape == item.tensor_data.chunk.sizes
+            self.pieces.append(Piece(item.index.fqn, tuple(item.tensor_data.chunk.offsets), values.detach()))
+        return _done([])
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None: ...
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return True
+
+
+def write_pieces(file: Path, pieces: Sequence[Piece]) -> FileRecord:
+    """Write pieces of tensors, one of each at most, as one safetensors file."""
+    ordered = sorted(pieces, key=lambda piece: -piece.values.dtype.itemsize)  # so that each begins aligned
+    assert len({piece.name for piece in ordered}) == len(ordered)
+    offsets = {piece.name: {"saved_offsets": piece.offsets} for piece in ordered}
+    header = encode_header(
+        {piece.name: (piece.values.dtype, piece.values.shape) for piece in ordered},
+        {OFFSETS_KEY: json.dumps(offsets, separators=(",", ":"))},
+    )
+    writer = BlockWriter(file)
+    try:
+        writer.write(header)
+        for piece in ordered:
+            writer.write(bytes_of(piece.values.cpu().contiguous()))
+        return writer.finish()
+    finally:
+        writer.close()
+
+
+@dataclass(frozen=True)
+class StoredPiece:
+    """A piece in a file."""
+
+    file: str
+    position: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class ShardReader(StorageReader):
+    """The pieces in a checkpoint's files, read for the engine as its plan asks for them."""
+
+    def __init__(self, path: Path, records: Mapping[str, FileRecord]) -> None:
+        self._path, self._records = path, records
+        self._pieces: dict[MetadataIndex, StoredPiece] = {}
+        self._metadata = Metadata({})
+        for file in records:
+            self._read_header(file)
+
+    @property
+    def tensors(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        """Shapes and types of the whole tensors, by name."""
+        entries = self._metadata.state_dict_metadata.items()
+        return {name: (entry.size, entry.properties.dtype) for name, entry in entries}  # type: ignore[union-attr]
+
+    def reset(self, checkpoint_id: Any = None) -> None: ...
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        return self._metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None: ...
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Every file from front to back."""
+        items = [(self._pieces[item.storage_index], item) for item in plan.items]
+        items.sort(key=lambda pair: (pair[0].file, pair[0].position, pair[1].storage_offsets))
+        with ExitStack() as stack:
+            file, reader = None, None
+            for stored, item in items:
+                if reader is None or stored.file != file:
+                    stack.close()
+                    file, reader = stored.file, BlockReader(self._path / stored.file, self._records[stored.file])
+                    stack.callback(reader.close)
+                target = planner.resolve_tensor(item).detach()
+                _read_box(reader, stored, item, target)
+                planner.commit_tensor(item, target)
+        return _done(None)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return True
+
+    def _read_header(self, file: str) -> None:
+        reader = BlockReader(self._path / file, self._records[file])
+        try:
+            count = bytearray(8)
+            reader.read(0, memoryview(count))
+            text = bytearray(int.from_bytes(count, "little"))
+            reader.read(8, memoryview(text))
+            header = json.loads(text)
+            begin = 8 + len(text)
+            offsets = json.loads(header.pop("__metadata__")[OFFSETS_KEY])
+            for name, entry in header.items():
+                piece = StoredPiece(
+                    file, begin + entry["data_offsets"][0], tuple(entry["shape"]), DTYPES[entry["dtype"]]
+                )
+                self._add(name, torch.Size(offsets[name]["saved_offsets"]), piece)
+        except UserError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(self._path / file, f"its header is none of ours: {error!r}") from None
+        finally:
+            reader.close()
+
+    def _add(self, name: str, offsets: torch.Size, piece: StoredPiece) -> None:
+        self._pieces[MetadataIndex(name, offsets)] = piece
+        end = [begin + size for begin, size in zip(offsets, piece.shape, strict=True)]
+        entries = self._metadata.state_dict_metadata
+        entry = entries.setdefault(
+            name, TensorStorageMetadata(TensorProperties(dtype=piece.dtype), torch.Size([0] * len(end)), [])
+        )
+        assert isinstance(entry, TensorStorageMetadata)
+        entry.chunks.append(ChunkStorageMetadata(offsets, torch.Size(piece.shape)))
+        entry.size = torch.Size(map(max, entry.size, end))
+
+
+def _read_box(reader: BlockReader, stored: StoredPiece, item: ReadItem, target: Tensor) -> None:
+    """Read a box of a stored piece into a tensor: straight into its memory where both lie in one run."""
+    shape, begin, lengths = stored.shape, item.storage_offsets, item.lengths
+    if not shape:  # a single number is a row of one
+        shape, begin, lengths, target = (1,), torch.Size([0]), torch.Size([1]), target.reshape(1)
+    row = math.prod(shape[1:]) * stored.dtype.itemsize
+    position = stored.position + begin[0] * row
+    whole_rows = tuple(lengths[1:]) == tuple(shape[1:])
+    if whole_rows and target.is_contiguous() and target.device.type == "cpu" and target.dtype == stored.dtype:
+        reader.read(position, bytes_of(target))
+        return
+    box = tuple(slice(first, first + size) for first, size in zip(begin[1:], lengths[1:], strict=True))
+    for first, count in _batches(lengths[0], max(1, BUFFER // max(row, 1))):
+        rows = torch.empty((count, *shape[1:]), dtype=stored.dtype)
+        reader.read(position + first * row, bytes_of(rows))
+        target[first : first + count].copy_(rows[(slice(None), *box)])
+
+
+def _batches(total: int, size: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, total, size):
+        yield first, min(size, total - first)
+
+
+def _done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future

@@ -1,0 +1,173 @@
+"""Whether every layout computes the same: each trains the same few steps as one process, and the numbers are compared.
+
+Layouts of the same number of processes run one after the other in the same processes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from paddock.config.layouts import global_batch, legal_layouts, with_layout, world_of_layout
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.config.rules import check_recipe
+from paddock.data.prepare import prepare
+from paddock.errors import CheckFailed, ConfigError, bad_value
+from paddock.jobs.divergence import Difference, compare
+from paddock.launch.environment import under_torchrun
+from paddock.launch.options import LaunchOptions
+from paddock.launch.run import run
+from paddock.models.registry import parameter_names
+
+ALONE = "one process"
+
+
+@dataclass(frozen=True)
+class LayoutToCheck:
+    """A layout by its name, and the recipe laid out in it."""
+
+    name: str
+    recipe: Recipe
+    processes: int
+
+
+def without_noise(recipe: Recipe) -> Recipe:
+    """The recipe in which layouts must agree: without dropout, whose masks depend on the layout, and in float32."""
+    values = recipe.to_dict()
+    values["model"] |= {name: 0.0 for name in type(recipe.model).model_fields if "dropout" in name}
+    values["precision"] = {"compute": "float32"}
+    return recipe_from_dict(values)
+
+
+def comparable(recipe: Recipe) -> Recipe:
+    """The recipe for one process, from initial weights, with the same global batch in every layout."""
+    if recipe.checkpoint.load is not None:
+        raise bad_value(
+            "checkpoint.load", recipe.checkpoint.load, "the check begins from initial weights and would ignore it"
+        )
+    values = without_noise(recipe).to_dict()
+    values["batch"] = {"micro": recipe.batch.micro, "global": global_batch(recipe)}
+    values["train"] |= {"samples": None, "epochs": None}
+    values["evaluate"]["every"] = None
+    values["parallel"] = {"recompute": recipe.parallel.recompute}
+    return recipe_from_dict(values)
+
+
+def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, as_json: bool) -> None:
+    """Print how far each layout is from one process; raises CheckFailed if any is too far."""
+    from paddock.devices import select
+
+    recipe = comparable(recipe)
+    layouts = [LayoutToCheck(ALONE, recipe, 1), *choose_layouts(recipe, names, launch)]
+    for layout in layouts:
+        check_recipe(layout.recipe, layout.processes)
+    select(recipe.train.device)
+    prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+    say = f"{recipe.train.steps} steps of {len(layouts) - 1} layouts and one process; dropout off, float32"
+    print(f"parity: {say}", file=sys.stderr)
+    traces = run_layouts(layouts)
+    tensors = parameter_names(recipe.model)
+    differences = [compare(layout.name, traces[layout.name], traces[ALONE], tensors) for layout in layouts[1:]]
+    show(differences, recipe, traces[ALONE], as_json)
+    bad = [difference for difference in differences if not difference.agrees]
+    if bad:
+        sys.stdout.flush()
+        raise CheckFailed(
+            f"{len(bad)} of {len(differences)} layouts differ from one process: "
+            + ", ".join(difference.layout for difference in bad[:8])
+            + (" …" if len(bad) > 8 else ""),
+            why=bad[0].explain(),
+        )
+
+
+def run_layouts(layouts: Sequence[LayoutToCheck]) -> dict[str, dict[str, Any]]:
+    """The trace of each layout, by its name; one set of processes for each number of them."""
+    traces: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="paddock-parity-") as folder:
+        for processes in sorted({layout.processes for layout in layouts}):
+            result = Path(folder) / f"{processes}.json"
+            payload = {
+                "layouts": [
+                    (layout.name, layout.recipe.to_dict()) for layout in layouts if layout.processes == processes
+                ],
+                "result": str(result),
+            }
+            run("paddock.jobs.parity:work", payload, LaunchOptions(nproc_per_node=processes), Path(folder))
+            traces |= json.loads(result.read_text(encoding="utf-8"))
+    return traces
+
+
+def work(payload: dict[str, Any]) -> None:
+    """One process's part: all layouts of this number of processes."""
+    from paddock.devices import select
+    from paddock.jobs.trace import record_trace
+    from paddock.parallel.world import join_world
+    from paddock.tasks.registry import build_task
+
+    recipes = [(name, recipe_from_dict(values)) for name, values in payload["layouts"]]
+    first = recipes[0][1]
+    traces = {}
+    with join_world(select(first.train.device)) as world:
+        prepared = prepare(first.data, first.tokenizer, first.model.vocabulary())
+        task = build_task(first.task, first.data, prepared, first.model, first.train.seed)
+        for number, (name, recipe) in enumerate(recipes):
+            if world.speaks:
+                processes = f"{world.size} process{'es' if world.size > 1 else ''}"
+                print(f"parity: {processes}, {number + 1}/{len(recipes)}: {name}", file=sys.stderr, flush=True)
+            traces[name] = asdict(record_trace(recipe, task, world))
+        if world.speaks:
+            Path(payload["result"]).write_text(json.dumps(traces), encoding="utf-8")
+
+
+def choose_layouts(recipe: Recipe, names: Sequence[str], launch: LaunchOptions) -> list[LayoutToCheck]:
+    """The layouts that the names stand for; `all` is every legal one of --nproc-per-node processes."""
+    launch.check()
+    if launch.nnodes > 1 or under_torchrun():
+        raise ConfigError("a parity check starts its own processes, on one machine", fix="start it by itself")
+    if not names:
+        raise ConfigError(
+            "no layout is named", fix="set --layouts dp2 tp2 …, or --layouts all --nproc-per-node PROCESSES"
+        )
+    if list(names) == ["all"]:
+        names = legal_layouts(recipe, launch.nproc_per_node)
+        if launch.nproc_per_node == 1:
+            raise ConfigError("one process has no other layout", fix="set --nproc-per-node 2 or more")
+        if not names:
+            raise ConfigError(f"the recipe has no legal layout of {launch.nproc_per_node} processes")
+    elif launch.nproc_per_node > 1:
+        raise bad_value(
+            "--nproc-per-node",
+            launch.nproc_per_node,
+            "each layout says itself how many processes it takes, so it would be ignored",
+            "leave it out, or set --layouts all",
+        )
+    laid_out = [with_layout(recipe, name) for name in names]
+    return [LayoutToCheck(name, one, world_of_layout(one).world) for name, one in zip(names, laid_out, strict=True)]
+
+
+def show(differences: Sequence[Difference], recipe: Recipe, alone: dict[str, Any], as_json: bool) -> None:
+    """The table on standard output, or everything as JSON."""
+    if as_json:
+        result = {
+            "steps": recipe.train.steps,
+            "changed": {"dropout": "off", "precision": "float32"},
+            "agrees": all(difference.agrees for difference in differences),
+            "alone": {"loss": alone["losses"], "grad_norm": alone["norms"]},
+            "layouts": [difference.to_dict() for difference in differences],
+        }
+        print(json.dumps(result))
+        return
+    width = max(len("layout"), *(len(difference.layout) for difference in differences))
+    print(f"{'layout':<{width}}  {'loss':>9}  {'grad norm':>9}  {'first step':>10}  verdict")
+    for one in differences:
+        step = one.first_step or "–"
+        verdict = "agrees" if one.agrees else "DIFFERS"
+        print(f"{one.layout:<{width}}  {one.loss:>9.1e}  {one.norm:>9.1e}  {step:>10}  {verdict}")
+    for one in differences:
+        if not one.agrees:
+            print(f"\n{one.layout}: {one.explain()}")

@@ -1,0 +1,268 @@
+"""Whether a run that is killed and resumed ends as one that was not.
+
+Training runs in processes of its own, as a user starts it, so that it can be killed like one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from paddock.checkpoint.config import FOLDER
+from paddock.checkpoint.directory import CheckpointDirectory
+from paddock.config.layouts import with_layout, world_of_layout
+from paddock.config.load import save_recipe
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.config.rules import check_recipe
+from paddock.errors import CheckFailed, ConfigError, UserError, bad_value
+from paddock.jobs.divergence import TOLERANCE, relative
+from paddock.jobs.parity import without_noise
+from paddock.launch.environment import under_torchrun
+from paddock.launch.options import LaunchOptions
+from paddock.telemetry.jsonl import read_metrics
+
+PATIENCE = 600
+"""Seconds without a further step after which a run counts as hung."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A recipe in a layout, and how many processes that takes."""
+
+    recipe: Recipe
+    processes: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A moment at which the run was killed, and where it could go on."""
+
+    moment: str
+    step: int
+    """The last step that it had reported."""
+    resumes_from: int
+    """The step of the newest complete checkpoint; 0 is the beginning."""
+
+
+def check_resume(
+    recipe: Recipe,
+    launch: LaunchOptions,
+    *,
+    layout: str | None,
+    resume_layout: str | None,
+    seed: int,
+    run_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Train once undisturbed and once with two kills, and compare; raises CheckFailed if they differ."""
+    first, second = plan(recipe, launch, layout, resume_layout)
+    exact = first == second
+    with ExitStack() as stack:
+        folder = run_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paddock-resume-")))
+        if (folder / "resumed").exists():
+            raise ConfigError(f"{folder} already holds a check", fix="choose another --run-dir")
+        say(f"{first.recipe.train.steps} steps without a disturbance" + ("" if exact else "; dropout off, float32"))
+        finish(Run(first, folder / "undisturbed"))
+        kills = disturb(first, second, folder / "resumed", random.Random(seed))
+        finish(Run(second, folder / "resumed", resumes=True))
+        undisturbed, resumed = (numbers(folder / name) for name in ("undisturbed", "resumed"))
+    conclude(undisturbed, resumed, kills, exact, as_json)
+
+
+def plan(recipe: Recipe, launch: LaunchOptions, layout: str | None, resume_layout: str | None) -> tuple[Part, Part]:
+    """The recipe as it begins and as it goes on, checked."""
+    launch.check()
+    if launch.nnodes > 1 or under_torchrun():
+        raise ConfigError("a resume check starts its own processes, on one machine", fix="start it by itself")
+    if layout is not None and launch.nproc_per_node > 1:
+        raise bad_value(
+            "--nproc-per-node",
+            launch.nproc_per_node,
+            "--layout says how many processes there are, so it would be ignored",
+            "leave one of them out",
+        )
+    every, steps = recipe.checkpoint.every, recipe.train.steps
+    if every is None or steps is None or 2 * every > steps - 1 or every < 2:
+        raise bad_value(
+            "checkpoint.every",
+            every,
+            f"a run of {steps} steps is killed between its checkpoints and while it saves the second",
+            "set --checkpoint.every to 2 or more, and --steps to more than twice that",
+        )
+    values = recipe.to_dict()
+    values["checkpoint"]["load"] = None
+    values["log"]["every"] = 1
+    first = recipe_from_dict(values)
+    if layout is not None:
+        first = with_layout(first, layout)
+    processes = launch.world_size if layout is None else world_of_layout(first).world
+    batch = check_recipe(first, processes).batch
+    if resume_layout is None:
+        return Part(first, processes), Part(first, processes)
+    values = without_noise(first).to_dict()
+    values["batch"] |= {"global": batch.total, "accumulation": None, "micro": batch.micro}
+    first = recipe_from_dict(values)
+    second = with_layout(first, resume_layout)
+    moved = world_of_layout(second).world
+    check_recipe(second, moved)
+    return Part(first, processes), Part(second, moved)
+
+
+class Run:
+    """A training run in processes of its own."""
+
+    def __init__(self, part: Part, path: Path, resumes: bool = False) -> None:
+        self.path = path
+        self.log = path.with_name(f"{path.name}.log")
+        config = path.with_name(f"{path.name}.yaml")
+        config.parent.mkdir(parents=True, exist_ok=True)
+        save_recipe(part.recipe, config)
+        command = [sys.executable, "-m", "paddock", "train", str(config), "--run-dir", str(path)]
+        command += ["--nproc-per-node", str(part.processes)]
+        command += ["--checkpoint.load", "auto"] if resumes else []
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def reported(self) -> int:
+        """The last step in its metrics."""
+        return max(numbers(self.path), default=0)
+
+    def saved(self) -> int:
+        """The step of its newest complete checkpoint."""
+        latest = CheckpointDirectory(self.path, None, leads=False).latest()
+        return 0 if latest is None else int(latest.name.removeprefix("step-"))
+
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is being written at this moment."""
+        return any("partial" in path.name for path in (self.path / FOLDER).glob("*"))
+
+    def kill(self) -> None:
+        """As a machine that loses power does: its processes get no word."""
+        self.process.kill()  # worker processes die with it
+        self.process.wait()
+
+    def watch(self) -> None:
+        """Raise if it has ended; it was not supposed to."""
+        if self.process.poll() is not None:
+            raise self.failure("ended before it was killed")
+
+    def failure(self, what: str) -> UserError:
+        tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+        error = CheckFailed(f"the run {what}, with exit code {self.process.returncode}", why="\n       ".join(tail))
+        error.exit_code = self.process.returncode if self.process.returncode > 0 else CheckFailed.exit_code
+        return error
+
+
+def disturb(first: Part, second: Part, path: Path, rng: random.Random) -> list[Kill]:
+    """Begin the run, kill it between two checkpoints; let it go on, and kill it while it saves."""
+    every = first.recipe.checkpoint.every
+    assert every is not None
+    at = every + rng.randrange(1, every)
+    run = Run(first, path)
+    seconds_a_step = wait_for_step(run, at)
+    share = rng.random()
+    time.sleep(share * seconds_a_step)
+    run.kill()
+    kills = [Kill(f"{share:.0%} of a step after step {at}", run.reported(), run.saved())]
+    say(f"killed {kills[0].moment}")
+    run = Run(second, path, resumes=True)
+    wait_for_step(run, 2 * every - 1)
+    while not run.is_saving() and run.saved() < 2 * every:
+        run.watch()
+    time.sleep(rng.random() * 0.005)
+    moment = "while saving" if run.is_saving() else "just after saving"
+    run.kill()
+    kills.append(Kill(f"{moment} step {2 * every}", run.reported(), run.saved()))
+    say(f"resumed, killed {kills[1].moment}")
+    return kills
+
+
+def wait_for_step(run: Run, step: int) -> float:
+    """Wait until the run has reported a step; returns how long a step takes."""
+    seen, since = -1, time.monotonic()
+    pace = 0.0
+    while seen < step:
+        run.watch()
+        reported = run.reported()
+        now = time.monotonic()
+        if reported > seen:
+            pace = (now - since) / (reported - seen) if seen > 0 else 0.0
+            seen, since = reported, now
+        elif now - since > PATIENCE:
+            run.kill()
+            raise run.failure(f"made no step for {PATIENCE} s after step {seen}")
+        time.sleep(0.002)
+    return pace
+
+
+def finish(run: Run) -> None:
+    """Let a run come to its end."""
+    try:
+        if run.process.wait() != 0:
+            raise run.failure("failed")
+    finally:
+        run.process.kill()
+    say(f"{run.path.name}: at step {run.reported()}")
+
+
+def numbers(path: Path) -> dict[int, tuple[float, float]]:
+    """Loss and gradient norm by step, of the metrics of a run."""
+    metrics = path / "metrics.jsonl"
+    if not metrics.exists():
+        return {}
+    return {
+        record["step"][1]: (record["data"]["train.loss"], record["data"]["train.grad_norm"])
+        for record in read_metrics(metrics)
+        if "train.loss" in record.get("data", {})
+    }
+
+
+def conclude(
+    undisturbed: dict[int, tuple[float, float]],
+    resumed: dict[int, tuple[float, float]],
+    kills: list[Kill],
+    exact: bool,
+    as_json: bool,
+) -> None:
+    """Print what was done and found; raises if the runs differ."""
+    steps = sorted(undisturbed.keys() | resumed.keys())
+    missing = [step for step in steps if step not in undisturbed or step not in resumed]
+    differences = {step: max(map(relative, resumed[step], undisturbed[step])) for step in steps if step not in missing}
+    bad = [step for step, difference in differences.items() if difference > (0.0 if exact else TOLERANCE)]
+    largest = max(differences.values(), default=0.0)
+    wanted = "bit-equal" if exact else f"within {TOLERANCE}"
+    if as_json:
+        result = {
+            "agrees": not bad and not missing,
+            "exact": exact,
+            "steps": len(steps),
+            "kills": [asdict(kill) for kill in kills],
+            "largest_difference": largest,
+            "differing_steps": bad,
+            "missing_steps": missing,
+        }
+        print(json.dumps(result))
+    else:
+        for kill in kills:
+            print(f"killed {kill.moment}; resumed from step {kill.resumes_from}")
+        print(f"{len(differences)} steps compared, largest difference {largest:.1e} (wanted: {wanted})")
+    sys.stdout.flush()
+    if missing:
+        raise CheckFailed(f"steps are missing: {', '.join(map(str, missing[:8]))}")
+    if bad:
+        mine, other = resumed[bad[0]], undisturbed[bad[0]]
+        raise CheckFailed(
+            f"the resumed run differs at {len(bad)} of {len(steps)} steps, first at step {bad[0]}",
+            why=f"loss {mine[0]!r} against {other[0]!r}, gradient norm {mine[1]!r} against {other[1]!r}",
+        )
+
+
+def say(text: str) -> None:
+    print(f"resume: {text}", file=sys.stderr, flush=True)

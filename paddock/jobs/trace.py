@@ -1,0 +1,72 @@
+"""The numbers of a few training steps, kept in memory: what two layouts are compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from paddock.config.recipe import Recipe
+from paddock.config.rules import check_recipe
+from paddock.data.loader import StepLoader
+from paddock.data.sampler import Sampler
+from paddock.jobs.training_run import lay_out
+from paddock.models.registry import parameter_names
+from paddock.parallel.engine import Engine
+from paddock.parallel.world import World
+from paddock.tasks.task import Task
+from paddock.training.optimizer import build_optimizer
+from paddock.training.precision import LossScale, autocast_for
+from paddock.training.step import StepSettings, TrainingStep
+
+
+@dataclass
+class Trace:
+    """Loss and gradient norms, step by step."""
+
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    """Of the whole gradient."""
+    tensors: list[list[float]] = field(default_factory=list)
+    """Of the gradient of each parameter, in the model's order."""
+    scales: list[float] = field(default_factory=list)
+    """The loss scale after each step."""
+
+
+def record_trace(
+    recipe: Recipe, task: Task, world: World, prepare_engine: Callable[[Engine], None] | None = None
+) -> Trace:
+    """Train the recipe in its layout, by the steps of a real run, and write nothing.
+
+    `prepare_engine` may change the model before the first step.
+    """
+    arithmetic = check_recipe(recipe, world.size)
+    batch, steps = arithmetic.batch, recipe.train.steps
+    assert steps is not None
+    engine = lay_out(recipe, arithmetic, world)
+    if prepare_engine is not None:
+        prepare_engine(engine)
+    scale = LossScale(recipe.precision, world.adapter)
+    step = TrainingStep(
+        StepSettings(steps, recipe.train.seed, recipe.optimizer, recipe.schedule),
+        engine=engine,
+        optimizer=build_optimizer(engine.trained, recipe.optimizer),
+        autocast=autocast_for(recipe.precision, world.adapter),
+        loss_scale=scale,
+        world=world,
+    )
+    names = parameter_names(recipe.model)
+    sampler = Sampler(batch.micro, batch.accumulation, batch.data, engine.mesh.data_rank)
+    trace = Trace()
+    engine.train()
+    with StepLoader(task.training_samples(), sampler, task.collate, 0, steps * batch.total) as loader:
+        for number in range(steps):
+            batches = loader.next_step()
+            here = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
+            (count,) = world.total([here])
+            result = step.run(
+                number, batches, max(count, 1.0), look=lambda: trace.tensors.append(engine.gradient_norms(names))
+            )
+            trace.losses.append(result.loss)
+            trace.norms.append(result.norm)
+            trace.scales.append(scale.value)
+    return trace

@@ -1,0 +1,72 @@
+"""A GPT-2 that can be laid out in every way over eight processes, and its training as numbers.
+
+    python -m paddock.testing.layouts > tests/distributed/golden/gpt2.txt
+
+writes the numbers of one process anew, after a change that is meant to change them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paddock.config.load import load_recipe, merge
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.data.prepare import prepare
+from paddock.devices import select
+from paddock.jobs.trace import Trace, record_trace
+from paddock.parallel.engine import Engine
+from paddock.parallel.world import World
+from paddock.tasks.registry import build_task
+
+SMALL: dict[str, Any] = {
+    # A vocabulary that no number of processes divides, and enough layers for two stages on each of four.
+    "model": {"layers": 8, "hidden": 32, "heads": 8, "vocab": 101, "context": 16, "dropout": 0.0, "init_std": 0.08},
+    # Labels that do not count, so that no two micro-batches weigh the same.
+    "data": {"source": "synthetic", "sequence_length": 16, "eod": 7, "eod_mask_loss": True},
+    "tokenizer": {"kind": "none"},
+    "batch": {"micro": 1, "global": 16},
+    "optimizer": {"lr": 2e-3},
+    "schedule": {"warmup": 4, "decay_steps": 20, "min_lr": 2e-4},
+    "evaluate": {"every": None},
+    "train": {"steps": 20},
+}
+
+
+def small_recipe(**sections: Any) -> Recipe:
+    """The small model's recipe, with changes by section."""
+    return recipe_from_dict(merge(merge(load_recipe("gpt2").to_dict(), SMALL), sections))
+
+
+def this_world() -> World:
+    """The processes of a pool, as one of them sees it."""
+    joined = dist.is_initialized()
+    rank, size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+    return World(rank, size, select("cpu"), torch.device("cpu"))
+
+
+def trace_recipe(values: dict[str, Any], change: Callable[[Engine], None] | None = None) -> Trace:
+    """Train a recipe (as plain values) in this process's world."""
+    recipe = recipe_from_dict(values)
+    prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+    task = build_task(recipe.task, recipe.data, prepared, recipe.model, recipe.train.seed)
+    return record_trace(recipe, task, this_world(), change)
+
+
+def trace_all(rank: int, recipes: Sequence[dict[str, Any]]) -> list[Trace]:
+    """For a pool: one recipe after the other."""
+    return [trace_recipe(values) for values in recipes]
+
+
+def golden_lines(trace: Trace) -> list[str]:
+    """Step, loss and gradient norm, as the files keep them."""
+    pairs = enumerate(zip(trace.losses, trace.norms, strict=True), start=1)
+    return [f"{step} {loss:.9g} {norm:.9g}" for step, (loss, norm) in pairs]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print("\n".join(golden_lines(trace_recipe(small_recipe().to_dict()))))
