@@ -8,11 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from paddock.cli.main import run
 from paddock.testing.tiny import TINY
 
 Run = Callable[..., int]
+
+# No test depends on how fast the machine is.
+settings.register_profile("paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("paddock")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.shards import Key, Piece
 
 Write = Callable[[dist.ProcessGroup | None, list[Piece]], None]
 
@@ -26,7 +26,12 @@ class Background:
         self._group = dist.new_group(backend="gloo") if dist.is_initialized() else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
-        self._copies: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+        self._copies: dict[Key, Tensor] = {}
+
+    def prepare(self, pieces: list[Piece]) -> None:
+        """Make room for copies of such pieces, in the background: new memory is slow when it is first touched."""
+        shapes = {piece.key: (piece.values.shape, piece.values.dtype) for piece in pieces}
+        self._writing = self._thread.submit(self._make_room, shapes)
 
     def start(self, write: Write, pieces: list[Piece]) -> None:
         """Copy the pieces, and let `write` have the copies in the background."""
@@ -50,7 +55,10 @@ class Background:
             self._thread.shutdown()
 
     def _copy(self, piece: Piece) -> Piece:
-        key = (piece.name, piece.offsets)
-        if key not in self._copies:
-            self._copies[key] = torch.empty(piece.values.shape, dtype=piece.values.dtype, device="cpu")
-        return replace(piece, values=self._copies[key].copy_(piece.values))
+        if piece.key not in self._copies:
+            self._copies[piece.key] = torch.empty_like(piece.values, device="cpu")
+        return replace(piece, values=self._copies[piece.key].copy_(piece.values))
+
+    def _make_room(self, shapes: dict[Key, tuple[torch.Size, torch.dtype]]) -> None:
+        for key, (shape, dtype) in shapes.items():
+            self._copies[key] = torch.empty(shape, dtype=dtype, device="cpu").zero_()

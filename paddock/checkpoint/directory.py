@@ -39,6 +39,11 @@ class CheckpointDirectory:
         if self._background is not None:
             self._background.close(raises=kind is None)
 
+    def prepare(self, tensors: Mapping[str, Tensor]) -> None:
+        """Tell, before the first `save`, what it will be about, so that it takes no longer than the next ones."""
+        if self._background is not None:
+            self._background.prepare(plan_share(tensors))
+
     def save(self, step: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any], best: bool) -> Path:
         """Write one checkpoint (all processes together), then move the names and drop the old ones.
 

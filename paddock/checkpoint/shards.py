@@ -35,8 +35,10 @@ from paddock.errors import UserError
 
 OFFSETS_KEY = "DCP_SHARDING_INFO"
 DTYPES = {code: dtype for dtype, code in CODES.items()}
-BUFFER = 8 << 20
+BUFFER = 1 << 20
 """Bytes on the way to a place where they cannot be read to directly."""
+
+Key = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Piece:
     name: str
     offsets: tuple[int, ...]
     values: Tensor
+
+    @property
+    def key(self) -> Key:
+        return self.name, self.offsets
 
 
 class Share(StorageWriter):
@@ -143,6 +149,7 @@ class ShardReader(StorageReader):
         """Every file from front to back."""
         items = [(self._pieces[item.storage_index], item) for item in plan.items]
         items.sort(key=lambda pair: (pair[0].file, pair[0].position, pair[1].storage_offsets))
+        buffer = torch.empty(BUFFER, dtype=torch.uint8)
         with ExitStack() as stack:
             file, reader = None, None
             for stored, item in items:
@@ -151,7 +158,7 @@ class ShardReader(StorageReader):
                     file, reader = stored.file, BlockReader(self._path / stored.file, self._records[stored.file])
                     stack.callback(reader.close)
                 target = planner.resolve_tensor(item).detach()
-                _read_box(reader, stored, item, target)
+                _read_box(reader, stored, item, target, buffer)
                 planner.commit_tensor(item, target)
         return _done(None)
 
@@ -193,7 +200,7 @@ class ShardReader(StorageReader):
         entry.size = torch.Size(map(max, entry.size, end))
 
 
-def _read_box(reader: BlockReader, stored: StoredPiece, item: ReadItem, target: Tensor) -> None:
+def _read_box(reader: BlockReader, stored: StoredPiece, item: ReadItem, target: Tensor, buffer: Tensor) -> None:
     """Read a box of a stored piece into a tensor: straight into its memory where both lie in one run."""
     shape, begin, lengths = stored.shape, item.storage_offsets, item.lengths
     if not shape:  # a single number is a row of one
@@ -205,9 +212,11 @@ def _read_box(reader: BlockReader, stored: StoredPiece, item: ReadItem, target: 
         reader.read(position, bytes_of(target))
         return
     box = tuple(slice(first, first + size) for first, size in zip(begin[1:], lengths[1:], strict=True))
-    for first, count in _batches(lengths[0], max(1, BUFFER // max(row, 1))):
-        rows = torch.empty((count, *shape[1:]), dtype=stored.dtype)
-        reader.read(position + first * row, bytes_of(rows))
+    buffer = buffer if row <= len(buffer) else torch.empty(row, dtype=torch.uint8)
+    for first, count in _batches(lengths[0], len(buffer) // row):
+        part = buffer[: count * row]
+        reader.read(position + first * row, bytes_of(part))
+        rows = part.view(stored.dtype).view(count, *shape[1:])
         target[first : first + count].copy_(rows[(slice(None), *box)])
 
 

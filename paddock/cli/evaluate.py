@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paddock.cli.arguments import RecipeCommand, apply_flags, parse_recipe_command
 from paddock.config.load import load_recipe
+from paddock.parallel.config import ParallelConfig
 
 
 @dataclass(frozen=True)
@@ -33,5 +34,6 @@ def _parse(arguments: list[str]) -> RecipeCommand[EvaluateOptions]:
         return parse_recipe_command(EvaluateOptions, "evaluate", arguments)
     recipe = load_recipe(config)
     trained = recipe.checkpoint.model_copy(update={"load": arguments[0]})
-    recipe = recipe.model_copy(update={"checkpoint": trained})
+    # Weights have no layout: whatever the run was trained in, an evaluation has the layout that its own flags say.
+    recipe = recipe.model_copy(update={"checkpoint": trained, "parallel": ParallelConfig()})
     return apply_flags(EvaluateOptions, "evaluate", arguments[0], recipe, arguments[1:])

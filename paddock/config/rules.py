@@ -103,23 +103,21 @@ def _device(recipe: Recipe, world: int) -> str:
 def _batch(recipe: Recipe, world: int) -> str:
     parallel = recipe.parallel
     plan = plan_batch(recipe.batch, derive_layout(parallel, world).data)
-    check_micro_batches(parallel, plan.accumulation, _advice(recipe, plan))
+    check_micro_batches(parallel, plan.accumulation, lambda: _advice(recipe, plan))
     return str(plan)
 
 
 def _advice(recipe: Recipe, plan: BatchPlan) -> str:
     """How to get a number of micro-batches that the schedule takes, from the same global batch if it can be."""
-    parallel = recipe.parallel
+    parallel, batch = recipe.parallel, recipe.batch
     share = plan.micro * plan.accumulation
-    legal = [
-        (share // count, count)
-        for count in range(1, share + 1)
-        if share % count == 0 and takes_micro_batches(parallel.schedule, parallel.pipeline, count)
-    ]
-    if legal:
-        return "set " + " or ".join(f"--batch.micro {micro} ({count} micro-batches)" for micro, count in legal[:3])
-    least = 2 * parallel.pipeline * plan.micro * plan.data
-    return f"set --batch.global {least}"
+    divisors = [count for count in range(1, share + 1) if share % count == 0]
+    legal = [count for count in divisors if takes_micro_batches(parallel.schedule, parallel.pipeline, count)][:3]
+    if not legal:
+        return f"set --batch.global {2 * parallel.pipeline * plan.micro * plan.data}"
+    if batch.micro is None or batch.global_ is None:
+        return "set --batch.accumulation " + " or ".join(map(str, legal))
+    return "set " + " or ".join(f"--batch.micro {share // count} ({count} micro-batches)" for count in legal)
 
 
 def _sequence(recipe: Recipe, world: int) -> str:

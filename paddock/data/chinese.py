@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The blocks whose characters BERT takes one by one.
 _CHARACTER = (
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f"
-    "\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
+    "\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"  # 2b920, not 2b820: the library's own border
 )
 _RUN = re.compile(f"{_CHARACTER}+")
 _MARKED = re.compile(f"##{_CHARACTER}")

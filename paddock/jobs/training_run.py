@@ -27,6 +27,7 @@ from paddock.jobs.train import continues, total_steps
 from paddock.launch.stop import StopRequest
 from paddock.models.assembly import assemble, fill
 from paddock.parallel.engine import Engine
+from paddock.parallel.legality import may_compile
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
@@ -135,8 +136,8 @@ class TrainingRun:
 
     def _compile(self, blocks: list[nn.Module]) -> None:
         recipe = self.recipe
-        parameters = recipe.model.num_parameters()
-        self._compiled = compile_blocks(blocks, recipe.train.compile, self.world.adapter, parameters)
+        mode = recipe.train.compile if may_compile(recipe.parallel) else "off"
+        self._compiled = compile_blocks(blocks, mode, self.world.adapter, recipe.model.num_parameters())
 
     def _settings(self) -> LoopSettings:
         recipe, batch = self.recipe, self.arithmetic.batch

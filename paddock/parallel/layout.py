@@ -32,7 +32,8 @@ def derive_layout(config: ParallelConfig, world: int) -> Layout:
             "parallel.tensor × parallel.pipeline",
             f"{config.tensor} × {config.pipeline} = {inner}",
             f"{world} process{'es do' if world > 1 else ' does'} not divide by {inner}",
-            f"start a multiple of {inner} processes (--nproc-per-node), or choose tensor × pipeline to divide {world}",
+            f"start a multiple of {inner} processes (--nproc-per-node), or choose tensor × pipeline from "
+            + ", ".join(str(size) for size in range(1, world + 1) if world % size == 0),
         )
     data = world // inner if config.data == "auto" else config.data
     if data * inner != world:

@@ -7,7 +7,7 @@ would have no effect is an error too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 from paddock.devices import DeviceAdapter
@@ -73,6 +73,13 @@ def check_pipeline(config: ParallelConfig, layers: int) -> str:
             _legal(fewer or [1]) + (f", or --parallel.schedule {' or '.join(others)}" if others else ""),
         )
     _check_count(config, count)
+    if config.recompute == "selective" and schedule in SPLIT_BACKWARD:
+        raise bad_value(
+            "parallel.recompute",
+            "selective",
+            f"schedule {schedule} goes backward in two passes, and selective recomputing allows one",
+            "set --parallel.recompute full or none, or --parallel.schedule 1f1b or interleaved",
+        )
     sizes = "" if config.stages == "auto" else ": " + ", ".join(str(config.stages.count(at)) for at in range(count))
     return f"{layers} layers in {count} stages over {pipeline} processes, {schedule}{sizes}"
 
@@ -84,7 +91,7 @@ def check_shard(config: ParallelConfig, data: int) -> str:
     return f"{config.shard} over {data} replica{'s' if data > 1 else ''}"
 
 
-def check_micro_batches(config: ParallelConfig, micro_batches: int, advice: str = "") -> None:
+def check_micro_batches(config: ParallelConfig, micro_batches: int, advice: Callable[[], str]) -> None:
     """The number of micro-batches against the schedule; `advice` says how to change it."""
     pipeline, schedule = config.pipeline, config.schedule
     if pipeline == 1 or takes_micro_batches(schedule, pipeline, micro_batches):
@@ -94,7 +101,7 @@ def check_micro_batches(config: ParallelConfig, micro_batches: int, advice: str 
         "batch.accumulation",
         micro_batches,
         f"schedule {schedule} over {pipeline} processes takes {legal_micro_batches(schedule, pipeline)} micro-batches",
-        (f"{advice}, or " if advice else "") + f"--parallel.schedule {' or '.join(others[:3])}",
+        f"{advice()}, or --parallel.schedule {' or '.join(others[:3])}",
     )
 
 
@@ -117,9 +124,14 @@ def legal_micro_batches(schedule: ScheduleName, pipeline: int) -> str:
     return ", ".join(map(str, taken)) + ", …"
 
 
-def check_compile(config: ParallelConfig, compiles: str) -> None:
+def may_compile(config: ParallelConfig) -> bool:
     """Schedules that cut the backward pass in two need the graph that compiling hides."""
-    if compiles == "on" and config.pipeline > 1 and config.schedule in SPLIT_BACKWARD:
+    return config.pipeline == 1 or config.schedule not in SPLIT_BACKWARD
+
+
+def check_compile(config: ParallelConfig, compiles: str) -> None:
+    """Whether blocks can be compiled, where that is asked for."""
+    if compiles == "on" and not may_compile(config):
         raise bad_value(
             "train.compile",
             "on",
@@ -165,7 +177,7 @@ def _check_list(stages: tuple[int, ...], layers: int) -> None:
 def _check_count(config: ParallelConfig, count: int) -> None:
     pipeline, schedule = config.pipeline, config.schedule
     if schedule in LOOPED:
-        fits, wanted = count % pipeline == 0 and count > pipeline, f"{2 * pipeline}, {3 * pipeline}, …"
+        fits, wanted = count % pipeline == 0, f"{pipeline}, {2 * pipeline}, {3 * pipeline}, …"
     elif schedule in FOLDED:
         fits, wanted = count == 2 * pipeline, f"exactly {2 * pipeline}"
     else:

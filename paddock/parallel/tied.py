@@ -18,7 +18,7 @@ class TiedWeight:
     def __init__(self, first: nn.Parameter | None, last: nn.Parameter | None, mesh: Mesh, folded: bool) -> None:
         self._copies = [copy for copy in (first, last) if copy is not None]
         self.counted_elsewhere = [] if last is None else [last]
-        self._group = None if folded else _group_of_ends(mesh)
+        self.group = None if folded else _group_of_ends(mesh)
 
     def add_up(self) -> None:
         """Give every copy the sum of the gradients of both."""
@@ -26,10 +26,10 @@ class TiedWeight:
             here, there = (local(copy.grad) for copy in self._copies if copy.grad is not None)
             here += there
             there.copy_(here)
-        elif self._copies and self._group is not None:
+        elif self._copies and self.group is not None:
             gradient = self._copies[0].grad
             assert gradient is not None
-            dist.all_reduce(local(gradient), group=self._group)
+            dist.all_reduce(local(gradient), group=self.group)
 
 
 def _group_of_ends(mesh: Mesh) -> dist.ProcessGroup | None:

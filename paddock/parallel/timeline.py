@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
-from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+from torch.distributed.pipelining.schedules import get_schedule_class
 
 from paddock.parallel.config import ScheduleName
 from paddock.parallel.pipeline import ENGINE_NAMES
+from paddock.parallel.stages import FOLDED, LOOPED
 
 DURATIONS = {"FORWARD": 1, "FULL_BACKWARD": 2, "BACKWARD_INPUT": 1, "BACKWARD_WEIGHT": 1}
 """Of what a process computes; all else that a schedule lists is communication."""
@@ -21,8 +23,7 @@ def bubble_fraction(schedule: ScheduleName, pipeline: int, stages: int, micro_ba
     """The part of a step that a process waits, on average, if every stage takes the same time and sending none."""
     if pipeline == 1:
         return 0.0
-    orders = get_schedule_ops(ENGINE_NAMES[schedule], pipeline, micro_batches, stages // pipeline)
-    todo = [list(_steps(actions)) for actions in orders]
+    todo = [list(_steps(actions)) for actions in _orders(schedule, pipeline, stages, micro_batches)]
     work = sum(DURATIONS[kind] for steps in todo for kind, _, _ in steps)
     finished: dict[Step, int] = {}
     clocks, positions = [0] * pipeline, [0] * pipeline
@@ -40,6 +41,15 @@ def bubble_fraction(schedule: ScheduleName, pipeline: int, stages: int, micro_ba
                 positions[process] += 1
         assert sum(positions) > before, "the schedule waits for itself"
     return 1 - work / (pipeline * max(clocks))
+
+
+def _orders(schedule: ScheduleName, pipeline: int, stages: int, micro_batches: int) -> list[list[Any]]:
+    """What torch's schedule lists for each process. It is made from stages that only know how many there are."""
+    nominal = SimpleNamespace(group_rank=0, group_size=pipeline, num_stages=stages, submod=None)
+    several = schedule in LOOPED or schedule in FOLDED
+    engine: Any = get_schedule_class(ENGINE_NAMES[schedule])
+    order = engine([nominal] * (stages // pipeline) if several else nominal, micro_batches).pipeline_order
+    return [order[process] for process in range(pipeline)]
 
 
 def _steps(actions: list[Any]) -> Iterator[Step]:

@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     # Labels that do not count, so that no two micro-batches weigh the same.
     "data": {"source": "synthetic", "sequence_length": 16, "eod": 7, "eod_mask_loss": True},
     "tokenizer": {"kind": "none"},
-    "batch": {"micro": 1, "global": 16},
+    "batch": {"micro": 4, "global": 16},
     "optimizer": {"lr": 2e-3},
     "schedule": {"warmup": 4, "decay_steps": 20, "min_lr": 2e-4},
     "evaluate": {"every": None},

@@ -102,6 +102,7 @@ class TrainingLoop:
         """Train to the end. Returns how far it came."""
         settings, progress, batch = self.settings, self.progress, self.settings.batch
         sampler = Sampler(batch.micro, batch.accumulation, batch.data, self._engine.mesh.data_rank)
+        begun = progress.step
         end = progress.samples + (settings.total_steps - progress.step) * batch.total
         self._engine.train()
         workers = settings.loader_workers
@@ -116,6 +117,8 @@ class TrainingLoop:
                     progress.stopped_by = self._stop_requested() or "another process"
                     break
                 self._step(batches, max(count, 1.0))
+                if progress.step == begun + 1:  # from now on the optimizer has its state
+                    self._checkpoints.prepare(tensors_of(self._engine.models, self._optimizer))
                 self._after_step()
         if progress.stopped_by is None and self._held_out is not None and self._evaluated_step != progress.step:
             self._evaluate()

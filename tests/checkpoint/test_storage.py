@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from paddock.checkpoint import storage
+from paddock.checkpoint.blocks import BLOCK
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.storage import (
     StoredTensors,
@@ -46,7 +48,7 @@ def test_round_trip_of_model_and_optimizer(tmp_path: Path) -> None:
     wanted, found = tensors_of([model], optimizer), tensors_of([other], fresh)
     assert wanted.keys() == found.keys() and len(wanted) == 4 * 4
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
-    assert describe_checkpoint(path) == {"format": 1, "step": 2, "note": "é"}
+    assert describe_checkpoint(path) == {"format": 2, "step": 2, "note": "é"}
     for step in ((model, optimizer), (other, fresh)):  # and the next step is the same
         step[1].zero_grad()
         step[0](torch.ones(2, 4)).square().sum().backward()
@@ -76,7 +78,13 @@ def crash_when(name: str, monkeypatch: pytest.MonkeyPatch, error: Exception) -> 
 
 
 @pytest.mark.parametrize(
-    "where", ["paddock.checkpoint.storage.dcp.save", "paddock.checkpoint.storage.atomic_write", "os.rename"]
+    "where",
+    [
+        "paddock.checkpoint.storage.dcp.save",
+        "paddock.checkpoint.storage.write_pieces",
+        "paddock.checkpoint.storage.atomic_write",
+        "os.rename",
+    ],
 )
 def test_a_crash_while_saving_leaves_the_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     model, optimizer = trained()
@@ -97,9 +105,22 @@ def test_what_a_kill_left_half_written_is_ignored_and_cleaned_up(tmp_path: Path)
     partial = tmp_path / "checkpoints" / ".step-00000002.partial"
     partial.mkdir()
     (partial / "shard.safetensors").write_bytes(b"half")
+    (tmp_path / "checkpoints" / ".latest.17.partial").symlink_to("step-00000001")
     assert find_checkpoint(tmp_path).name == "step-00000001"
-    checkpoints.save(3, tensors_of([model], optimizer), {}, best=False)
-    assert not partial.exists()
+    again = CheckpointDirectory(tmp_path, keep=None, leads=True)  # the next run in this place
+    assert sorted(path.name for path in again.path.iterdir()) == ["latest", "step-00000001"]
+
+
+def test_what_goes_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash while an old one is deleted leaves no half of it under its name."""
+    model, optimizer = trained()
+    checkpoints = CheckpointDirectory(tmp_path, keep=1, leads=True)
+    checkpoints.save(1, tensors_of([model], optimizer), {}, best=False)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    checkpoints.save(2, tensors_of([model], optimizer), {}, best=False)
+    checkpoints.save(2, tensors_of([model], optimizer), {"again": True}, best=False)
+    assert [path.name for path in checkpoints.path.glob("step-*")] == ["step-00000002"]
+    assert describe_checkpoint(checkpoints.path / "step-00000002")["again"]
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +128,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = CheckpointDirectory(tmp_path, keep=None, leads=True)
     checkpoints.save(1, tensors_of([model], optimizer), {}, best=False)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(storage.HuggingFaceStorageWriter, "write_data", lambda *_: (_ for _ in ()).throw(full))
+    crash_when("paddock.checkpoint.storage.write_pieces", monkeypatch, full)
     with pytest.raises(MachineError, match=r"cannot write .*step-00000002(.|\n)*No space left") as caught:
         checkpoints.save(2, tensors_of([model], optimizer), {}, best=False)
     assert caught.value.exit_code == 3
@@ -141,22 +162,93 @@ def saved(tmp_path: Path) -> tuple[Path, dict[str, Tensor]]:
     return tmp_path / "c", tensors
 
 
-def test_truncated(tmp_path: Path) -> None:
+def is_damaged(path: Path, tensors: dict[str, Tensor], file: Path) -> bool:
+    """Whether loading fails, and says which file is to blame."""
+    with pytest.raises(DataError) as caught:
+        read_tensors(path, tensors)
+    assert caught.value.exit_code == 4
+    return f"{file} is damaged" in str(caught.value)
+
+
+def test_truncated_or_too_long(tmp_path: Path) -> None:
     path, tensors = saved(tmp_path)
     file = next(path.glob("*.safetensors"))
     content = file.read_bytes()
     for length in (0, 4, 60, len(content) - 1):
         file.write_bytes(content[:length])
-        with pytest.raises(DataError, match="is damaged") as caught:
-            read_tensors(path, tensors)
-        assert caught.value.exit_code == 4
+        assert is_damaged(path, tensors, file)
+    file.write_bytes(content + b"x")
+    assert is_damaged(path, tensors, file)
+    file.unlink()
+    assert is_damaged(path, tensors, file)
+    file.mkdir()
+    assert is_damaged(path, tensors, file)
 
 
-def test_a_missing_shard(tmp_path: Path) -> None:
+def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     path, tensors = saved(tmp_path)
-    next(path.glob("*.safetensors")).unlink()
-    with pytest.raises(DataError, match=r"does not fit this model(.|\n)*missing: model\.0\.weight"):
-        read_tensors(path, tensors)
+    for file in path.iterdir():
+        content = file.read_bytes()
+        for position in range(len(content)):
+            changed = bytearray(content)
+            changed[position] ^= 1
+            if file.suffix == ".json" and same_json(content, changed):
+                continue  # another kind of blank
+            file.write_bytes(changed)
+            with pytest.raises(DataError):
+                describe_checkpoint(path)
+                read_tensors(path, tensors)
+        file.write_bytes(content)
+    read_tensors(path, tensors)
+
+
+def same_json(one: bytes, other: bytes) -> bool:
+    try:
+        return bool(json.loads(one) == json.loads(other))
+    except ValueError:
+        return False
+
+
+def test_damage_in_one_tensor_does_not_concern_who_reads_another(tmp_path: Path) -> None:
+    """Only the blocks that are read are checked, so that a part costs no more than a part."""
+    tensors = {f"model.{name}": torch.randn(BLOCK // 2) for name in "ab"}
+    write_checkpoint(tmp_path / "c", tensors, {})
+    (file,) = (tmp_path / "c").glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 128
+    file.write_bytes(content)
+    stored = StoredTensors(tmp_path / "c", "model.")
+    assert torch.equal(stored["a"], tensors["model.a"])
+    with pytest.raises(DataError, match=f"bytes from {4 * BLOCK} on are not those that were written"):
+        stored["b"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool])
+def test_shapes_types_and_borders_of_blocks(tmp_path: Path, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(), (1,), (3, 5, 7), (BLOCK + 1,), (700, 1100), (BLOCK // 4, 2), (2, BLOCK // 4), (13,)]
+    tensors = {
+        f"model.{number}": torch.randint(0, 2, shape, generator=generator).to(dtype)
+        for number, shape in enumerate(shapes)
+    }
+    tensors["model.mixed"] = torch.randn(3, 3, generator=generator)
+    tensors["model.turned"] = torch.randn(5, 4, generator=generator).T  # not contiguous
+    write_checkpoint(tmp_path / "c", tensors, {})
+    for into in (torch.empty_like, lambda tensor: torch.empty(*tensor.shape, 2, dtype=tensor.dtype)[..., 0]):
+        found = {name: into(tensor) for name, tensor in tensors.items()}
+        read_tensors(tmp_path / "c", found)
+        assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_other_readers_read_the_files(tmp_path: Path) -> None:
+    """The safetensors library, and torch's own storage."""
+    path, tensors = saved(tmp_path)
+    (file,) = path.glob("*.safetensors")
+    read = load_file(file)
+    assert read.keys() == tensors.keys() and all(torch.equal(read[name], tensors[name]) for name in tensors)
+    found = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+    dcp.load(found, storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=True)
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
 
 
 def test_of_another_model(tmp_path: Path) -> None:
@@ -165,7 +257,7 @@ def test_of_another_model(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"of another shape: model\.0\.weight \[3, 4\], wanted \[5, 4\]") as caught:
         read_tensors(path, tensors_of([other], None))
     assert "unexpected" not in str(caught.value)
-    with pytest.raises(DataError, match=r"unexpected: model\.1\.bias, model\.1\.weight"):
+    with pytest.raises(DataError, match=r"unexpected: model\.1\.weight, model\.1\.bias"):
         read_tensors(path, tensors_of([nn.Sequential(nn.Linear(4, 3))], None))
 
 

@@ -95,7 +95,7 @@ def test_a_read_only_or_full_run_directory(
 def test_a_disk_that_fills_up_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write = storage.HuggingFaceStorageWriter.write_data
+    write = storage.write_pieces
     writes: list[int] = []
 
     def fill_up(*arguments: object) -> object:
@@ -105,7 +105,7 @@ def test_a_disk_that_fills_up_in_the_middle(
         return write(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage.HuggingFaceStorageWriter, "write_data", fill_up)
+        patch.setattr(storage, "write_pieces", fill_up)
         assert run(["train", *TINY, "--run-dir", str(tmp_path / "run")]) == 3
     assert "No space left on device" in capsys.readouterr().err
     assert run(["train", *TINY, "--run-dir", str(tmp_path / "run"), "--checkpoint.load", "auto"]) == 0
@@ -150,7 +150,7 @@ def test_a_damaged_checkpoint(trained_run: Path, tmp_path: Path, capsys: pytest.
         ["train", *TINY, "--steps", "8", "--checkpoint.load", "auto", "--run-dir", str(broken)],
     ):
         assert run(command) == 4
-        assert "step-00000006 is damaged" in capsys.readouterr().err
+        assert f"step-00000006/{file.name} is damaged" in capsys.readouterr().err
     earlier = ["--checkpoint.load", str(broken / "checkpoints" / "step-00000003"), "--run-dir", str(tmp_path / "b")]
     assert run(["train", *TINY, *earlier]) == 0
     assert losses(tmp_path / "b") == losses(trained_run)[3:]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from paddock.cli.main import VERBS, run
-from paddock.config.load import load_recipe
+from paddock.config.load import load_recipe, save_recipe
 from paddock.data.indexed_writer import IndexedWriter
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
@@ -77,6 +77,20 @@ def test_evaluate(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None
     # Batches of another size are the same samples, and so the same loss.
     assert run(["evaluate", str(trained_run), "--batch.micro", "7", "--batch.global", "7", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["val.loss"] == pytest.approx(result["val.loss"], rel=1e-6)
+
+
+def test_an_evaluation_has_a_layout_of_its_own(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained_run, tmp_path / "run", symlinks=True)
+    recipe = load_recipe(trained_run / "config.yaml")
+    layout = recipe.parallel.model_copy(update={"data": 2, "tensor": 2, "pipeline": 2, "shard": "parameters"})
+    save_recipe(recipe.model_copy(update={"parallel": layout}), tmp_path / "run" / "config.yaml")
+    losses = []
+    for place in (trained_run, tmp_path / "run"):
+        assert run(["evaluate", str(place), "--json"]) == 0
+        losses.append(json.loads(capsys.readouterr().out)["val.loss"])
+    assert losses[0] == losses[1]
 
 
 def test_evaluating_a_recipe_needs_weights(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,11 @@ def test_impossible_batches(batch: dict[str, Any], world: int, message: str) -> 
         ({"parallel": {"pipeline": 8}}, 8, r"8 stages, and the model has 4 layers(.|\n)*legal: 1, 2, 3, 4"),
         ({"parallel": {"pipeline": 2, "schedule": "dualpipev"}}, 2, r"4 or more(.|\n)*--batch\.micro 2"),
         ({"parallel": {"pipeline": 4}, "batch": {"micro": 1, "global": 2}}, 4, r"4 or more(.|\n)*--batch\.global 8"),
+        (
+            {"parallel": {"pipeline": 4}, "batch": {"micro": None, "global": 8, "accumulation": 2}},
+            4,
+            r"4 or more(.|\n)*--batch\.accumulation 4 or 8",
+        ),
         ({"parallel": {"shard": "parameters"}}, 1, r"parallel\.shard = parameters(.|\n)*no effect"),
         ({"parallel": {"sequence": True}}, 2, r"parallel\.sequence = true(.|\n)*no effect"),
         ({"parallel": {"schedule": "gpipe"}}, 2, r"parallel\.schedule = gpipe(.|\n)*no effect"),

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 import random
+import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,19 +17,23 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.optim import Optimizer
 
+from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.loading import load_models
-from paddock.checkpoint.storage import write_checkpoint
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
+from paddock.errors import DataError
 from paddock.models.assembly import assemble, fill
 from paddock.models.gpt2.config import GPT2Config
+from paddock.models.registry import parameter_names
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine
 from paddock.parallel.layout import derive_layout
 from paddock.parallel.mesh import build_mesh
-from paddock.testing.pool import ProcessPool
+from paddock.testing.pool import ProcessPool, WorkFailed
 
 CONFIG = GPT2Config(layers=4, hidden=32, heads=4, vocab=101, context=16, dropout=0.0)
 """The vocabulary lies unevenly over any number of processes."""
@@ -33,20 +41,26 @@ GLOBAL, TIME = 16, 16
 
 LAYOUTS: list[dict[str, Any]] = [
     {},
+    {"tensor": 4, "sequence": True},
+    {"tensor": 2, "shard": "parameters"},
+    {"pipeline": 4},
+    {"pipeline": 2, "shard": "optimizer", "stages": (0, 0, 0, 1)},
+    {"pipeline": 2, "schedule": "zbv", "tensor": 2},
+]
+"""For four processes; what is left over is data parallelism."""
+MORE_LAYOUTS: list[dict[str, Any]] = [
     {"shard": "optimizer"},
     {"shard": "parameters"},
-    {"tensor": 4, "sequence": True},
     {"tensor": 2},
-    {"tensor": 2, "shard": "parameters"},
     {"tensor": 2, "shard": "optimizer", "sequence": True, "recompute": "full"},
-    {"pipeline": 4},
-    {"pipeline": 2, "shard": "parameters", "stages": (0, 0, 0, 1)},
+    {"pipeline": 2, "shard": "parameters", "stages": (0, 1, 1, 1)},
     {"pipeline": 2, "schedule": "interleaved"},
-    {"pipeline": 2, "schedule": "zbv", "tensor": 2},
     {"pipeline": 2, "tensor": 2, "sequence": True, "stages": (0, 1, 1, 1)},
     {"pipeline": 2, "schedule": "dualpipev", "shard": "optimizer"},
 ]
-"""For four processes; what is left over is data parallelism."""
+
+Saved = tuple[Path, dict[str, str], float]
+"""A checkpoint, a digest of every tensor in it, and the loss of the next step."""
 
 
 def build(rank: int, world: int, layout: dict[str, Any], seed: int) -> tuple[Engine, Optimizer]:
@@ -128,33 +142,24 @@ def pool() -> Iterator[ProcessPool]:
 
 
 @pytest.fixture(scope="module")
-def saved(pool: ProcessPool, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, dict[str, str], float]]:
-    """A checkpoint of every layout, what is in it, and the loss of the next step."""
-    folder = tmp_path_factory.mktemp("saved")
-    made = []
-    for number, layout in enumerate(LAYOUTS):
-        path = folder / f"step-{number:08d}"
-        made.append((path, *merged(pool.run(train_and_save, 4, layout, path))))
-    return made
+def saved(pool: ProcessPool, tmp_path_factory: pytest.TempPathFactory) -> list[Saved]:
+    """A checkpoint of every layout."""
+    return [save_layout(pool, layout, tmp_path_factory.mktemp("saved") / "checkpoint") for layout in LAYOUTS]
 
 
-def check_pair(pool: ProcessPool, source: tuple[Path, dict[str, str], float], layout: dict[str, Any]) -> None:
+def save_layout(pool: ProcessPool, layout: dict[str, Any], path: Path) -> Saved:
+    return path, *merged(pool.run(train_and_save, 4, layout, path))
+
+
+def check_pair(pool: ProcessPool, source: Saved, layout: dict[str, Any]) -> None:
     path, digests, loss = source
     found, next_loss = merged(pool.run(load_and_train, pool.size, layout, path))
-    assert found.keys() == digests.keys() and len(found) == 4 * len(list(parameter_names()))
+    assert found.keys() == digests.keys() and len(found) == 4 * len(parameter_names(CONFIG))
     assert {name for name in found if found[name] != digests[name]} == set()
     assert next_loss == pytest.approx(loss, rel=1e-5)
 
 
-def parameter_names() -> list[str]:
-    from paddock.models.registry import parameter_names
-
-    return list(parameter_names(CONFIG))
-
-
-def test_every_layout_loads_what_another_saved(
-    pool: ProcessPool, saved: list[tuple[Path, dict[str, str], float]]
-) -> None:
+def test_every_layout_loads_what_another_saved(pool: ProcessPool, saved: list[Saved]) -> None:
     order = list(range(len(LAYOUTS)))
     random.Random(4).shuffle(order)
     for source, target in zip(order, order[1:] + order[:1], strict=True):
@@ -162,6 +167,108 @@ def test_every_layout_loads_what_another_saved(
 
 
 @pytest.mark.slow
-def test_every_pair_of_layouts(pool: ProcessPool, saved: list[tuple[Path, dict[str, str], float]]) -> None:
-    for source, layout in itertools.product(saved, LAYOUTS):
-        check_pair(pool, source, layout)
+def test_every_pair_of_layouts(pool: ProcessPool, tmp_path: Path) -> None:
+    for number, source in enumerate(LAYOUTS + MORE_LAYOUTS):
+        made = save_layout(pool, source, tmp_path / str(number))
+        for target in LAYOUTS + MORE_LAYOUTS:
+            check_pair(pool, made, target)
+
+
+def test_fewer_and_fewer_processes(saved: list[Saved], tmp_path: Path) -> None:
+    """Four save, two load and save, one loads."""
+    (four, digests, loss), layout = saved[2], {"tensor": 2}
+    with ProcessPool(2) as two:
+        results = two.run(load_and_save, layout, four, tmp_path / "two")
+    assert merged([(found, loss) for found in results])[0] == digests
+    found, next_loss = load_and_train(0, 1, {}, tmp_path / "two")
+    assert found == digests
+    assert next_loss == pytest.approx(loss, rel=1e-5)
+
+
+def load_and_save(rank: int, layout: dict[str, Any], source: Path, path: Path) -> dict[str, str]:
+    engine, optimizer = build(rank, 2, layout, seed=2)
+    load_models(source, engine.models, optimizer)
+    write_checkpoint(path, tensors_of(engine.models, optimizer), {})
+    return contents(engine, optimizer)
+
+
+def test_every_part_is_written_once_and_by_all(saved: list[Saved]) -> None:
+    """Replicas share the writing: four files, whose sizes add up to one model and its optimizer."""
+    for (path, _, _), layout in zip(saved, LAYOUTS, strict=True):
+        sizes = [file.stat().st_size for file in sorted(path.glob("*.safetensors"))]
+        values = sum(shape.numel() * dtype.itemsize for shape, dtype in saved_tensors(path).values())
+        headers = sum(int.from_bytes(file.read_bytes()[:8], "little") + 8 for file in path.glob("*.safetensors"))
+        assert len(sizes) == 4 and sum(sizes) == values + headers
+        if layout.get("pipeline", 1) == 1:  # stages are as uneven as the layers are
+            assert max(sizes) < 1.35 * min(sizes), layout
+
+
+def test_training_goes_on_while_all_processes_write(pool: ProcessPool, tmp_path: Path) -> None:
+    layout = {"tensor": 2, "shard": "parameters"}
+    digests, _ = merged(pool.run(save_in_background, layout, tmp_path))
+    for number in (1, 2):
+        path = tmp_path / "checkpoints" / f"step-{number:08d}"
+        found, _ = merged(pool.run(load_and_train, 4, {"pipeline": 2}, path))
+        assert found == digests if number == 1 else found != digests
+    assert (tmp_path / "checkpoints" / "latest").resolve().name == "step-00000002"
+
+
+def save_in_background(rank: int, layout: dict[str, Any], run_dir: Path) -> tuple[dict[str, str], float]:
+    """Steps and checkpoints by turns; returns what the first checkpoint must hold."""
+    engine, optimizer = build(rank, 4, layout, seed=1)
+    loss = step(engine, optimizer, 0)
+    first = contents(engine, optimizer)
+    with CheckpointDirectory(run_dir, keep=None, leads=rank == 0, asynchronous=True) as checkpoints:
+        for number in (1, 2):
+            checkpoints.save(number, tensors_of(engine.models, optimizer), {}, best=False)
+            loss = step(engine, optimizer, number)
+    return first, loss
+
+
+def test_one_damaged_file_stops_all_processes(pool: ProcessPool, saved: list[Saved], tmp_path: Path) -> None:
+    path = tmp_path / "damaged"
+    shutil.copytree(saved[3][0], path)  # four stages: every process reads a file of its own
+    file = path / "shard-00002.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(WorkFailed) as caught:
+        pool.run(load_and_train, 4, LAYOUTS[3], path)
+    assert len(caught.value.errors) == 4
+    for error in caught.value.errors.values():
+        assert isinstance(error, DataError) and f"{file} is damaged" in str(error)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_kill_while_saving_leaves_the_newest_complete_one(tmp_path: Path, asynchronous: bool) -> None:
+    """A process is killed at random moments while two of them do nothing but save."""
+    chance = random.Random(int(asynchronous))
+    reached = 0
+    with ProcessPool(2) as two:
+        for _ in range(3):
+            moment = chance.uniform(0.05, 0.4)
+            with pytest.raises(WorkFailed):
+                two.run(save_until_killed, tmp_path, reached, asynchronous, chance.randrange(2), moment)
+            newest = find_checkpoint(tmp_path)
+            number = describe_checkpoint(newest)["step"]
+            assert newest.name == f"step-{number:08d}" and number > reached
+            stored = StoredTensors(newest, "model.")
+            assert all(torch.equal(stored[name], torch.full((SIZE,), float(number))) for name in ("whole", "cut"))
+            reached = number
+    CheckpointDirectory(tmp_path, keep=None, leads=True)
+    assert not list((tmp_path / "checkpoints").glob(".*"))
+
+
+SIZE = 500_001
+
+
+def save_until_killed(rank: int, run_dir: Path, reached: int, asynchronous: bool, victim: int, moment: float) -> None:
+    """Every tensor of checkpoint n is full of n."""
+    mesh = init_device_mesh("cpu", (2,))
+    checkpoints = CheckpointDirectory(run_dir, keep=2, leads=rank == 0, asynchronous=asynchronous)
+    for number in itertools.count(reached + 1):
+        whole = torch.full((SIZE,), float(number))
+        tensors = {"model.whole": whole, "model.cut": distribute_tensor(whole, mesh, [Shard(0)])}
+        checkpoints.save(number, tensors, {}, best=False)
+        if number == reached + 2 and rank == victim:
+            threading.Timer(moment, os.kill, (os.getpid(), signal.SIGKILL)).start()

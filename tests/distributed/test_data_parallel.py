@@ -28,6 +28,7 @@ def two_process_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.returncode == 0, result.stderr
     assert result.stdout == ""
     assert "data 2 × tensor 1 × pipeline 1 = 2 processes" in result.stderr
+    assert re.search(r"^ranks +0 +1 +0 +0–1 ", result.stderr, re.MULTILINE)  # the layout is drawn
     assert result.stderr.count("step     1/20") == 1  # only one process speaks
     return run_dir
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,13 +77,20 @@ def test_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rank 9 has stage 1: 393,337,600 parameters" in lines
 
 
+def test_the_guide_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "choosing-a-layout.md"
+    command, shown = re.findall(r"^```\w*\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert run(command.split()[1:]) == 0
+    assert capsys.readouterr().out.startswith(shown)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ("--dry-run --world 32 --rank 32", "--rank = 32"),
         ("--dry-run --world 30", "30 processes do not divide by 8"),
         ("--dry-run --world 0", "--world = 0"),
-        ("--dry-run --world 32 --parallel.tensor 3", "legal: 1, 2, 4, 5, 8"),
+        ("--dry-run --world 48 --parallel.tensor 3", "legal: 1, 2, 4, 5, 8, 10, 20, 40"),
         ("--world 32", "--world is for dry runs"),
         ("--json", "--json is for dry runs"),
         ("--dry-run --rank 1", "--rank is for dry runs with --world"),

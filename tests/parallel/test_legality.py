@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
 from paddock.devices import all_adapters
 from paddock.errors import ConfigError
@@ -18,9 +17,11 @@ from paddock.parallel.legality import (
     check_shard,
     check_tensor,
     legal_micro_batches,
+    may_compile,
     takes_micro_batches,
 )
-from paddock.parallel.pipeline import ENGINE_NAMES
+from paddock.parallel.stages import default_count
+from paddock.parallel.timeline import bubble_fraction
 
 SMALL = {"heads": 12, "feed-forward columns": 3072}
 
@@ -30,7 +31,7 @@ SMALL = {"heads": 12, "feed-forward columns": 3072}
 def test_micro_batches_are_those_that_torch_takes(schedule: ScheduleName, pipeline: int) -> None:
     for count in range(1, 21):
         try:
-            get_schedule_ops(ENGINE_NAMES[schedule], pipeline, count)
+            bubble_fraction(schedule, pipeline, default_count(pipeline, schedule), count)
             taken = True
         except ValueError:
             taken = False
@@ -92,8 +93,8 @@ def test_every_tensor_process_needs_a_token() -> None:
         ({"pipeline": 2, "stages": (0, 0, 2, 2, 2, 2)}, r"skips stage 1 at layer 2"),
         ({"pipeline": 2, "stages": (0, 0, 1, 1, 2, 2)}, r"3 stages(.|\n)*1f1b over 2 processes takes exactly 2"),
         ({"pipeline": 2, "schedule": "zbv", "stages": (0, 0, 0, 1, 1, 1)}, r"2 stages(.|\n)*exactly 4"),
-        ({"pipeline": 2, "schedule": "interleaved", "stages": (0, 0, 0, 1, 1, 1)}, r"2 stages(.|\n)*4, 6, …"),
-        ({"pipeline": 2, "schedule": "looped-bfs", "stages": (0, 0, 1, 2, 3, 4)}, r"5 stages(.|\n)*4, 6, …"),
+        ({"pipeline": 2, "schedule": "looped-bfs", "stages": (0, 0, 1, 2, 3, 4)}, r"5 stages(.|\n)*2, 4, 6, …"),
+        ({"pipeline": 2, "schedule": "zbv", "recompute": "selective"}, r"in two passes(.|\n)*full or none"),
     ],
 )
 def test_impossible_pipelines(layout: dict[str, Any], message: str) -> None:
@@ -107,7 +108,9 @@ def test_impossible_pipelines(layout: dict[str, Any], message: str) -> None:
         {"pipeline": 4},  # uneven: 6 layers in 4 stages
         {"pipeline": 2, "schedule": "interleaved"},
         {"pipeline": 2, "schedule": "interleaved", "stages": (0, 1, 2, 3, 4, 5)},
+        {"pipeline": 2, "schedule": "zero-bubble", "stages": (0, 0, 0, 1, 1, 1)},
         {"pipeline": 2, "stages": (0, 1, 1, 1, 1, 1)},
+        {"pipeline": 2, "schedule": "zbv", "recompute": "full"},
         {"pipeline": 2, "schedule": "dualpipev", "stages": (0, 0, 0, 1, 2, 3)},
     ],
 )
@@ -129,10 +132,10 @@ def test_sharding_needs_replicas(mode: Any) -> None:
 
 def test_micro_batches_that_a_schedule_cannot_take() -> None:
     with pytest.raises(ConfigError, match=r"batch\.accumulation = 3(.|\n)*1f1b over 4 (.|\n)*4 or more(.|\n)*gpipe"):
-        check_micro_batches(ParallelConfig(pipeline=4), 3)
+        check_micro_batches(ParallelConfig(pipeline=4), 3, lambda: "set more")
     with pytest.raises(ConfigError, match=r"takes 1, 2, 3, 4, 6, 8, 10, … micro-batches(.|\n)*set more, or "):
-        check_micro_batches(ParallelConfig(pipeline=2, schedule="zero-bubble"), 5, "set more")
-    check_micro_batches(ParallelConfig(), 1)
+        check_micro_batches(ParallelConfig(pipeline=2, schedule="zero-bubble"), 5, lambda: "set more")
+    check_micro_batches(ParallelConfig(), 1, lambda: "set more")
 
 
 def test_what_a_device_cannot_do() -> None:
@@ -147,4 +150,5 @@ def test_compiled_blocks_and_split_backward_passes() -> None:
     with pytest.raises(ConfigError, match=r"train\.compile = on(.|\n)*zbv splits the backward pass"):
         check_compile(ParallelConfig(pipeline=2, schedule="zbv"), "on")
     check_compile(ParallelConfig(pipeline=2, schedule="zbv"), "auto")
+    assert not may_compile(ParallelConfig(pipeline=2, schedule="zbv")) and may_compile(ParallelConfig(pipeline=2))
     check_compile(ParallelConfig(pipeline=2), "on")

@@ -17,7 +17,7 @@ def test_against_the_papers(pipeline: int, micro_batches: int) -> None:
     for schedule in ("gpipe", "1f1b"):
         fraction = bubble_fraction(schedule, pipeline, pipeline, micro_batches)  # type: ignore[arg-type]
         assert fraction == pytest.approx(waits / (micro_batches + waits))
-    for stages_each in (2, 3):
+    for stages_each in (1, 2, 3):
         fraction = bubble_fraction("interleaved", pipeline, stages_each * pipeline, micro_batches)
         assert fraction == pytest.approx(waits / (stages_each * micro_batches + waits))
 

@@ -1,0 +1,188 @@
+"""Every layout computes what one process does, and what it did when the golden files were written."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from paddock.cli.main import run
+from paddock.config.layouts import legal_layouts, with_layout
+from paddock.config.load import save_recipe
+from paddock.jobs import parity
+from paddock.jobs.divergence import TOLERANCE, compare
+from paddock.jobs.trace import Trace
+from paddock.models.registry import parameter_names
+from paddock.parallel.engine import Engine
+from paddock.testing.layouts import small_recipe, trace_all, trace_recipe
+from paddock.testing.pool import ProcessPool
+from paddock.testing.tiny import paddock
+
+PoolOf = Callable[[int], ProcessPool]
+GOLDEN = Path(__file__).parent / "golden" / "gpt2.txt"
+FEW_STEPS = 3
+OFTEN = {2: 12, 4: 8}
+"""How many of the legal layouts of a number of processes `make test` tries."""
+
+
+def golden(steps: int) -> Trace:
+    rows = [list(map(float, line.split())) for line in GOLDEN.read_text().splitlines()]
+    return Trace(losses=[row[1] for row in rows[:steps]], norms=[row[2] for row in rows[:steps]])
+
+
+def disagreements(pool: ProcessPool, names: list[str], steps: int) -> list[str]:
+    """What is wrong with these layouts, in words."""
+    recipe = small_recipe(train={"steps": steps})
+    expected = golden(steps)
+    found = []
+    for name in names:
+        first, *others = pool.run(trace_all, [with_layout(recipe, name).to_dict()])
+        assert all(other == first for other in others), f"{name}: the processes disagree with one another"
+        (trace,) = first
+        for step in range(steps):
+            for what, got, wanted in (
+                ("loss", trace.losses[step], expected.losses[step]),
+                ("gradient norm", trace.norms[step], expected.norms[step]),
+                ("norm of all tensors", math.hypot(*trace.tensors[step]), expected.norms[step]),
+            ):
+                if not abs(got - wanted) <= TOLERANCE * wanted:
+                    found.append(f"{name}, step {step + 1}: {what} {got!r} instead of {wanted!r}")
+    return found
+
+
+def test_one_process_computes_what_it_always_did(pool_of: PoolOf) -> None:
+    ((trace,),) = pool_of(1).run(trace_all, [small_recipe().to_dict()])
+    assert trace.losses == pytest.approx(golden(20).losses, rel=TOLERANCE)
+    assert trace.norms == pytest.approx(golden(20).norms, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("processes", sorted(OFTEN))
+def test_some_layouts_agree(pool_of: PoolOf, processes: int) -> None:
+    names = legal_layouts(small_recipe(), processes)
+    chosen = random.Random(4).sample(names, min(OFTEN[processes], len(names)))
+    assert disagreements(pool_of(processes), chosen, FEW_STEPS) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("processes", [2, 4, 8])
+def test_all_layouts_agree(pool_of: PoolOf, processes: int) -> None:
+    names = legal_layouts(small_recipe(), processes)
+    assert len(names) > processes
+    assert disagreements(pool_of(processes), names, 20) == []
+
+
+@pytest.mark.parametrize("mode", ["selective", "full"])
+@pytest.mark.parametrize("layout", ["dp2,shard=parameters", "tp2,sequence=true", "pp2,schedule=zero-bubble"])
+def test_recomputing_changes_nothing(pool_of: PoolOf, layout: str, mode: str) -> None:
+    assert disagreements(pool_of(2), [f"{layout},recompute={mode}"], 2) == []
+
+
+def test_documents_that_see_only_themselves(pool_of: PoolOf) -> None:
+    """Positions and segments reach every stage and every shard."""
+    data = {"reset_position_ids": True, "reset_attention_mask": True}
+    recipe = small_recipe(data=data, train={"steps": 2})
+    ((alone,),) = pool_of(1).run(trace_all, [recipe.to_dict()])
+    layouts = [with_layout(recipe, name).to_dict() for name in ("tp2,pp2", "dp2,tp2,sequence=true", "dp2,pp2")]
+    for trace in pool_of(4).run(trace_all, layouts)[0]:
+        assert trace.losses == pytest.approx(alone.losses, rel=TOLERANCE)
+        assert trace.norms == pytest.approx(alone.norms, rel=TOLERANCE)
+
+
+def test_a_list_of_uneven_stages(pool_of: PoolOf) -> None:
+    recipe = with_layout(small_recipe(train={"steps": 2}), "pp2")
+    values = recipe.to_dict()
+    values["parallel"]["stages"] = [0, 0, 0, 0, 0, 0, 1, 1]
+    (trace,) = pool_of(2).run(trace_all, [values])[0]
+    assert trace.losses == pytest.approx(golden(2).losses, rel=TOLERANCE)
+    assert trace.norms == pytest.approx(golden(2).norms, rel=TOLERANCE)
+
+
+BROKEN = "layers.3.feed_forward.input.weight"
+
+
+def trace_with_a_bug(rank: int, values: dict[str, object]) -> Trace:
+    """A layout in which one process gets one gradient wrong by a thousandth."""
+
+    def break_it(engine: Engine) -> None:
+        parameters = dict(pair for model in engine.models for pair in model.named_parameters())
+        if dist.get_rank() == 1:
+            parameters[BROKEN].register_hook(lambda gradient: gradient * 1.001)
+
+    return trace_recipe(values, break_it)
+
+
+def test_a_wrong_gradient_is_found_and_named(pool_of: PoolOf) -> None:
+    recipe = small_recipe(train={"steps": 2})
+    broken = pool_of(2).run(trace_with_a_bug, with_layout(recipe, "tp2").to_dict())[0]
+    ((alone,),) = pool_of(1).run(trace_all, [recipe.to_dict()])
+    difference = compare("tp2", asdict(broken), asdict(alone), parameter_names(recipe.model))
+    assert not difference.agrees
+    assert (difference.first_step, difference.tensor) == (1, BROKEN)
+    assert BROKEN in difference.explain()
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path) -> Path:
+    save_recipe(small_recipe(model={"dropout": 0.1}), tmp_path / "small.yaml")
+    return tmp_path / "small.yaml"
+
+
+def test_the_command(recipe_file: Path) -> None:
+    flags = ["--layouts", "dp2,shard=optimizer", "tp2", "pp2,schedule=zbv", "--steps", "2", "--json"]
+    result = paddock("check", "parity", str(recipe_file), *flags, timeout=300, OMP_NUM_THREADS="1")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["agrees"] and answer["steps"] == 2
+    assert [layout["layout"] for layout in answer["layouts"]] == ["dp2,shard=optimizer", "tp2", "pp2,schedule=zbv"]
+    assert answer["alone"]["loss"] == pytest.approx(golden(2).losses, rel=TOLERANCE)
+    assert all(layout["loss"] <= TOLERANCE and layout["norm"] <= TOLERANCE for layout in answer["layouts"])
+    assert "dropout off" in result.stderr and "2 processes, 3/3: pp2,schedule=zbv" in result.stderr
+
+
+def test_a_layout_that_differs_fails_the_command(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = parameter_names(small_recipe().model)
+    alone = asdict(Trace([4.0, 3.0], [2.0, 1.0], [[1.0] * len(names)] * 2))
+    off = asdict(Trace([4.0, 3.0], [2.0, 1.1], [[1.0] * len(names), [1.0] * 5 + [1.2] * (len(names) - 5)]))
+    monkeypatch.setattr(parity, "run_layouts", lambda layouts: {parity.ALONE: alone, "dp2": alone, "tp2": off})
+    assert run(["check", "parity", str(recipe_file), "--layouts", "dp2", "tp2", "--steps", "2"]) == 7
+    output, errors = capsys.readouterr()
+    assert [line.split()[-1] for line in output.splitlines()[1:3]] == ["agrees", "DIFFERS"]
+    assert "step 2 is the first that differs: loss 3 against 3, gradient norm 1.1 against 1" in output
+    assert f"the first gradient that differs is {names[5]}: norm 1.2 against 1" in output
+    assert "1 of 2 layouts differ from one process: tp2" in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--layouts", "tp3"], "8 heads do not divide by 3"),
+        (["--layouts", "dp2", "dp3"], "batch.global = 16"),
+        (["--layouts", "dp2,tq2"], '"tq2" is neither'),
+        ([], "no layout is named"),
+        (["--layouts", "all"], "one process has no other layout"),
+        (["--layouts", "dp2", "--nproc-per-node", "4"], "--nproc-per-node = 4"),
+        (["--layouts", "dp2", "--checkpoint.load", "somewhere"], "checkpoint.load = somewhere"),
+    ],
+)
+def test_bad_layouts_start_nothing(
+    recipe_file: Path,
+    flags: list[str],
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def started(layouts: object) -> None:
+        raise AssertionError("it started processes")
+
+    monkeypatch.setattr(parity, "run_layouts", started)
+    assert run(["check", "parity", str(recipe_file), *flags]) == 2
+    assert complaint in capsys.readouterr().err
