@@ -148,7 +148,7 @@ def read_tensors(path: Path, tensors: dict[str, Tensor], elsewhere: Collection[s
     """
     reader = _open(path)
     saved = {name: entry for name, entry in reader.tensors.items() if name in tensors or name not in elsewhere}
-    check_names(path, tensors, saved)
+    agree(partial(check_names, path, tensors, saved))
     with _quiet(), _own_errors():
         dcp.load(tensors, storage_reader=reader)
 

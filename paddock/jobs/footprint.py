@@ -148,9 +148,12 @@ def _sent_over_data(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> i
     share = _whole(engine.trained, engine.mesh) * FLOAT32 * (data - 1) // data
     if mode == "none":
         return 2 * share
-    passes = 1 if mode == "optimizer" else 2
-    times = passes if arithmetic.layout.pipeline > 1 else passes * arithmetic.batch.accumulation
-    return share * (1 + times)
+    pipelined, micro_batches = arithmetic.layout.pipeline > 1, arithmetic.batch.accumulation
+    if mode == "optimizer":
+        gathers = 1 if pipelined else micro_batches
+    else:
+        gathers = micro_batches + 1 if pipelined else 2 * micro_batches  # a pipeline keeps them when it goes backward
+    return share * (1 + gathers)
 
 
 def _holds_last(recipe: Recipe, engine: Engine) -> bool:

@@ -69,5 +69,4 @@ def record_trace(
             trace.losses.append(result.loss)
             trace.norms.append(result.norm)
             trace.scales.append(scale.value)
-    engine.close()
     return trace

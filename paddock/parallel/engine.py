@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from paddock.parallel.gradient_norm import gradient_norm, gradient_norms, scale_gradients
@@ -99,15 +98,6 @@ class Engine:
         """Switch dropout and the like."""
         for part in self.parts.values():
             part.train(training)
-
-    def close(self) -> None:
-        """Release the process groups of this layout, where its processes go on to another one."""
-        groups = [] if self.mesh.grid is None else list(self.mesh.grid.get_all_groups())
-        if self._tied is not None and self._tied.group is not None:
-            groups.append(self._tied.group)
-        for group in groups:
-            if group is not dist.group.WORLD:
-                dist.destroy_process_group(group)
 
     def _accumulate(self, batches: Sequence[Batch], factor: float, autocast: AbstractContextManager[None]) -> float:
         (part,) = self.parts.values()

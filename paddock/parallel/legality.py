@@ -85,9 +85,16 @@ def check_pipeline(config: ParallelConfig, layers: int) -> str:
 
 
 def check_shard(config: ParallelConfig, data: int) -> str:
-    """Sharding needs somebody to share with."""
+    """Sharding needs somebody to share with, and a backward pass that is one."""
     if data == 1 and config.shard != "none":
         raise _no_effect("parallel.shard", config.shard, "data = 1 is one replica, which has nobody to share with")
+    if config.shard == "parameters" and config.pipeline > 1 and config.schedule in SPLIT_BACKWARD:
+        raise bad_value(
+            "parallel.shard",
+            "parameters",
+            f"schedule {config.schedule} goes backward in two passes, which need the parameters whole",
+            "set --parallel.shard optimizer, or --parallel.schedule 1f1b or interleaved",
+        )
     return f"{config.shard} over {data} replica{'s' if data > 1 else ''}"
 
 

@@ -6,6 +6,7 @@ Neighbours in a tensor group talk the most, so they get neighbouring ranks, whic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -50,4 +51,10 @@ def build_mesh(layout: Layout, rank: int, device_type: str) -> Mesh:
     if layout.world == 1:
         return Mesh(layout, rank, None)
     shape = (layout.pipeline, layout.data, layout.tensor)
-    return Mesh(layout, rank, init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, DATA, TENSOR)))
+    return Mesh(layout, rank, _grid(shape, device_type, dist.group.WORLD))
+
+
+@cache
+def _grid(shape: tuple[int, int, int], device_type: str, everyone: dist.ProcessGroup) -> DeviceMesh:
+    """Kept for the next time: process groups hold sockets, and tensors remember the mesh that they first met."""
+    return init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, DATA, TENSOR))

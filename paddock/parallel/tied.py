@@ -5,9 +5,12 @@ Both begin equal and get the sum of both gradients, so every optimizer keeps the
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch.distributed as dist
 from torch import nn
 
+from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.placement import local
 
@@ -18,7 +21,7 @@ class TiedWeight:
     def __init__(self, first: nn.Parameter | None, last: nn.Parameter | None, mesh: Mesh, folded: bool) -> None:
         self._copies = [copy for copy in (first, last) if copy is not None]
         self.counted_elsewhere = [] if last is None else [last]
-        self.group = None if folded else _group_of_ends(mesh)
+        self._group = None if folded else _group_of_ends(mesh.layout, mesh.rank, dist.group.WORLD)
 
     def add_up(self) -> None:
         """Give every copy the sum of the gradients of both."""
@@ -26,19 +29,21 @@ class TiedWeight:
             here, there = (local(copy.grad) for copy in self._copies if copy.grad is not None)
             here += there
             there.copy_(here)
-        elif self._copies and self.group is not None:
+        elif self._copies and self._group is not None:
             gradient = self._copies[0].grad
             assert gradient is not None
-            dist.all_reduce(local(gradient), group=self.group)
+            dist.all_reduce(local(gradient), group=self._group)
 
 
-def _group_of_ends(mesh: Mesh) -> dist.ProcessGroup | None:
-    """The group of this process's own first and last stage. Every process takes part in making every group."""
-    width = mesh.layout.data * mesh.layout.tensor
+@cache
+def _group_of_ends(layout: Layout, rank: int, everyone: dist.ProcessGroup) -> dist.ProcessGroup | None:
+    """The group of this process's own first and last stage. Every process takes part in making every group; they are
+    kept, as a mesh's are."""
+    width = layout.data * layout.tensor
     mine = None
     for column in range(width):
-        ranks = [column, (mesh.layout.pipeline - 1) * width + column]
+        ranks = [column, (layout.pipeline - 1) * width + column]
         group = dist.new_group(ranks)
-        if mesh.rank in ranks:
+        if rank in ranks:
             mine = group
     return mine

@@ -79,7 +79,7 @@ def test_all_layouts_agree(pool_of: PoolOf, processes: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
-@pytest.mark.parametrize("layout", ["dp2,shard=parameters", "tp2,sequence=true", "pp2,schedule=zero-bubble"])
+@pytest.mark.parametrize("layout", ["dp2,shard=parameters", "tp2,sequence=true", "pp2,schedule=interleaved"])
 def test_recomputing_changes_nothing(pool_of: PoolOf, layout: str, mode: str) -> None:
     assert disagreements(pool_of(2), [f"{layout},recompute={mode}"], 2) == []
 
@@ -166,6 +166,7 @@ def test_a_layout_that_differs_fails_the_command(
     [
         (["--layouts", "tp3"], "8 heads do not divide by 3"),
         (["--layouts", "dp2", "dp3"], "batch.global = 16"),
+        (["--layouts", "dp2,pp2,schedule=zbv,shard=parameters"], "parallel.shard = parameters"),
         (["--layouts", "dp2,tq2"], '"tq2" is neither'),
         ([], "no layout is named"),
         (["--layouts", "all"], "one process has no other layout"),
