@@ -186,5 +186,8 @@ def test_traffic_of_a_pipeline() -> None:
     assert first.sends == last.sends == {"tensor": 0, "pipeline": 4 * boundary + tied, "data": 0}
     folded = everyone(small("pp2,schedule=zbv"))
     assert [share.sends["pipeline"] for share in folded] == [8 * boundary, 8 * boundary]
+    for shard, gathers in (("optimizer", 1), ("parameters", 5)):  # as counted in runs of four processes
+        share = everyone(small(f"dp2,pp2,shard={shard},accumulation=4"))[0]
+        assert share.sends["data"] == pytest.approx((1 + gathers) * 4 * 2 * share.parameters / 2, rel=0.01)
     halved = everyone(small("tp2,pp2,sequence=true"))[0]
     assert halved.sends["pipeline"] == 4 * boundary // 2 + 51 * 32 * 4

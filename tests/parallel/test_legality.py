@@ -128,6 +128,13 @@ def test_sharding_needs_replicas(mode: Any) -> None:
     with pytest.raises(ConfigError, match=rf"parallel\.shard = {mode}(.|\n)*no effect"):
         check_shard(ParallelConfig(shard=mode), 1)
     check_shard(ParallelConfig(shard=mode), 2)
+    check_shard(ParallelConfig(shard=mode, pipeline=2), 2)
+
+
+def test_two_backward_passes_need_whole_parameters() -> None:
+    with pytest.raises(ConfigError, match=r"parallel\.shard = parameters(.|\n)*two passes(.|\n)*shard optimizer"):
+        check_shard(ParallelConfig(shard="parameters", pipeline=2, schedule="zero-bubble"), 2)
+    check_shard(ParallelConfig(shard="optimizer", pipeline=2, schedule="zero-bubble"), 2)
 
 
 def test_micro_batches_that_a_schedule_cannot_take() -> None:
