@@ -9,6 +9,8 @@ from typing import Any
 
 TOLERANCE = 1e-5
 """The largest relative difference of a loss or gradient norm between two layouts, in float32."""
+TENSOR_TOLERANCE = 1e-4
+"""The same for the gradient norm of a single parameter, which rounds more: about 1e-6 where nothing is wrong."""
 NEGLIGIBLE = 1e-4
 """Gradients below this share of the whole are rounding noise, and tell nothing."""
 
@@ -22,6 +24,8 @@ class Difference:
     """The largest relative difference of the loss over all steps."""
     norm: float
     """The same of the gradient norm."""
+    tensors: float
+    """The same of the gradient norm of each parameter: the worst."""
     first_step: int | None
     """The first step (from 1) beyond the tolerance."""
     step_loss: tuple[float, float] | None = None
@@ -51,33 +55,35 @@ class Difference:
         return {"agrees": self.agrees, **asdict(self)}
 
 
-def compare(
-    layout: str,
-    trace: Mapping[str, Any],
-    alone: Mapping[str, Any],
-    tensors: Sequence[str],
-    tolerance: float = TOLERANCE,
-) -> Difference:
-    """The difference of a trace from that of one process; `tensors` are the parameters' names."""
+def compare(layout: str, trace: Mapping[str, Any], alone: Mapping[str, Any], names: Sequence[str]) -> Difference:
+    """The difference of a trace from that of one process; `names` are the parameters'."""
     losses = [relative(*pair) for pair in zip(trace["losses"], alone["losses"], strict=True)]
     norms = [relative(*pair) for pair in zip(trace["norms"], alone["norms"], strict=True)]
-    bad = [step for step, pair in enumerate(zip(losses, norms, strict=True)) if max(pair) > tolerance]
-    if not bad:
-        return Difference(layout, max(losses), max(norms), None)
-    at = bad[0]
-    pairs = list(zip(trace["tensors"][at], alone["tensors"][at], strict=True))
-    floor = NEGLIGIBLE * alone["norms"][at]
-    telling = [number for number, (a, b) in enumerate(pairs) if max(a, b) > floor and relative(a, b) > tolerance]
+    tensors = [_by_tensor(trace, alone, step) for step in range(len(losses))]
+    worst = [max(step) for step in tensors]
+    whole = max(losses), max(norms), max(worst)
+    for at, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+        if max(loss, norm) > TOLERANCE or worst[at] > TENSOR_TOLERANCE:
+            break
+    else:
+        return Difference(layout, *whole, None)
+    found = next((number for number, value in enumerate(tensors[at]) if value > TENSOR_TOLERANCE), None)
     return Difference(
         layout,
-        max(losses),
-        max(norms),
+        *whole,
         at + 1,
         (trace["losses"][at], alone["losses"][at]),
         (trace["norms"][at], alone["norms"][at]),
-        tensors[telling[0]] if telling else None,
-        pairs[telling[0]] if telling else None,
+        None if found is None else names[found],
+        None if found is None else (trace["tensors"][at][found], alone["tensors"][at][found]),
     )
+
+
+def _by_tensor(trace: Mapping[str, Any], alone: Mapping[str, Any], step: int) -> list[float]:
+    """The relative difference of each parameter's gradient norm in a step; of negligible ones, none."""
+    floor = NEGLIGIBLE * alone["norms"][step]
+    pairs = zip(trace["tensors"][step], alone["tensors"][step], strict=True)
+    return [relative(a, b) if not max(a, b) <= floor else 0.0 for a, b in pairs]
 
 
 def relative(value: float, reference: float) -> float:

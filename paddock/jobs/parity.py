@@ -163,11 +163,11 @@ def show(differences: Sequence[Difference], recipe: Recipe, alone: dict[str, Any
         print(json.dumps(result))
         return
     width = max(len("layout"), *(len(difference.layout) for difference in differences))
-    print(f"{'layout':<{width}}  {'loss':>9}  {'grad norm':>9}  {'first step':>10}  verdict")
+    print(f"{'layout':<{width}}  {'loss':>9}  {'grad norm':>9}  {'by tensor':>9}  {'first step':>10}  verdict")
     for one in differences:
         step = one.first_step or "–"
         verdict = "agrees" if one.agrees else "DIFFERS"
-        print(f"{one.layout:<{width}}  {one.loss:>9.1e}  {one.norm:>9.1e}  {step:>10}  {verdict}")
+        print(f"{one.layout:<{width}}  {one.loss:>9.1e}  {one.norm:>9.1e}  {one.tensors:>9.1e}  {step:>10}  {verdict}")
     for one in differences:
         if not one.agrees:
             print(f"\n{one.layout}: {one.explain()}")

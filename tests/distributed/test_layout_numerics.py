@@ -92,12 +92,12 @@ def test_masks_of_neighbouring_seeds_are_independent(rate: float) -> None:
 
 @pytest.mark.parametrize("layout", ["dp2,tp2", "dp2,pp2,shard=optimizer", "tp2,pp2,schedule=zbv"])
 def test_an_overflow_is_skipped_by_all(pool_of: PoolOf, layout: str) -> None:
-    precision = {"compute": "float16", "initial_scale": 2.0**26, "scale_window": 2}
-    recipe = small_recipe(precision=precision, train={"steps": 14})
+    precision = {"compute": "float16", "initial_scale": 2.0**22}
+    recipe = small_recipe(precision=precision, train={"steps": 10})
     ((alone,),) = pool_of(1).run(trace_all, [recipe.to_dict()])
     ranks = [trace for (trace,) in pool_of(4).run(trace_all, [with_layout(recipe, layout).to_dict()])]
     assert all(trace.scales == ranks[0].scales and trace.losses == ranks[0].losses for trace in ranks)
-    assert ranks[0].scales[0] == 2.0**25 and not math.isfinite(ranks[0].norms[0])
+    assert ranks[0].scales[0] == 2.0**21 and not math.isfinite(ranks[0].norms[0])
     assert math.isfinite(ranks[0].norms[-1])
     assert ranks[0].losses == pytest.approx(alone.losses, rel=5e-3)
 
@@ -222,7 +222,6 @@ def cross_entropy_in_parts(rank: int) -> tuple[float, Tensor, Tensor]:
     loss = linear_cross_entropy(hidden, part, labels, VocabularyShards(rank * rows, dist.group.WORLD))  # type: ignore[arg-type]
     loss.backward()
     assert hidden.grad is not None and part.grad is not None
-    dist.all_reduce(hidden.grad)
     return float(loss.detach()), hidden.grad, part.grad
 
 
