@@ -180,9 +180,9 @@ class TrainingLoop:
         }
         tensors = tensors_of(self._engine.models, self._optimizer)
         best = self._held_out is not None and progress.best_step == progress.step
+        self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
         self._checkpoints.save(progress.step, tensors, description, best)
         self._saved_step = progress.step
-        self._stream.flush()
 
     def _log(self, rate: float, norm: float) -> None:
         data: dict[str, float] = {
