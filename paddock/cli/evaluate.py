@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.cli.arguments import RecipeCommand, apply_flags, parse_recipe_command
 from paddock.config.load import load_recipe
 from paddock.parallel.config import ParallelConfig
+from paddock.telemetry.format import duration
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,16 @@ def main(arguments: list[str]) -> None:
     command = _parse(arguments)
     from paddock.jobs.evaluate import evaluate
 
-    evaluate(command.recipe, command.launch, command.options.json)
+    result = evaluate(command.recipe, command.launch)
+    if result is None:  # another process speaks
+        return
+    if command.options.json:
+        print(json.dumps(result))
+        return
+    apart = ("val.samples", "val.ips")
+    numbers = [f"{name} {value:.4f}" for name, value in result.items() if name.startswith("val.") and name not in apart]
+    print(f"{'  '.join(numbers)}  ({result['val.samples']} samples)", flush=True)
+    print(f"{result['checkpoint']}: {duration(result['seconds'])}", file=sys.stderr)
 
 
 def _parse(arguments: list[str]) -> RecipeCommand[EvaluateOptions]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.cli.arguments import parse_recipe_command
-from paddock.cli.check import show_config
 from paddock.errors import ConfigError, bad_value
 
 
@@ -53,6 +52,8 @@ def main(arguments: list[str]) -> None:
 
         train(command.name, command.recipe, command.launch, options.run_dir)
     elif options.world is None:
+        from paddock.cli.check import show_config
+
         show_config(command.recipe, command.launch.world_size, options.json)
     else:
         from paddock.jobs.dry_run import dry_run

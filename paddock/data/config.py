@@ -12,7 +12,30 @@ from paddock.schema import ConfigModel
 
 
 class DataConfig(ConfigModel):
-    """The corpus, and how it is cut into samples."""
+    """Where the data comes from. Each task adds its own fields."""
+
+    source: str
+    """Where the data comes from."""
+    workers: int = Field(0, ge=0)
+    """Processes that read samples for each training process; 0 is a thread of its own."""
+    cache: str | None = None
+    """Where prepared data is kept; None is $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
+
+    def sample_size(self) -> int:
+        """What decides how much work a sample is: its positions, or the pixels along an image's side."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The source in a line, for people."""
+        return self.source
+
+    def lacks_validation(self) -> str | None:
+        """Why there is nothing to validate on; None where there is, or where only the files can tell."""
+        return None
+
+
+class CorpusConfig(DataConfig):
+    """A corpus of tokens, and how it is cut into samples."""
 
     source: Literal["indexed", "embedded", "synthetic"] = "indexed"
     """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; embedded: the Python language reference
@@ -32,10 +55,6 @@ class DataConfig(ConfigModel):
     """Leave out of the loss what is predicted at an end-of-document token: the next document's beginning."""
     eod: int | None = Field(None, ge=0)
     """The end-of-document token that these three look for; None is the tokenizer's end_of_text."""
-    workers: int = Field(0, ge=0)
-    """Processes that read samples for each training process; 0 is a thread of its own."""
-    cache: str | None = None
-    """Where prepared data is kept; None is $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
 
     @field_validator("path", mode="before")
     @classmethod
@@ -49,13 +68,22 @@ class DataConfig(ConfigModel):
             return None
         return tuple(part for pair in parse_blend(path) for part in pair if part is not None)
 
+    def sample_size(self) -> int:
+        return self.sequence_length
+
+    def describe(self) -> str:
+        return " ".join(map(str, [self.source, *(self.path or ())]))
+
+    def lacks_validation(self) -> str | None:
+        return f"data.split {list(self.split)} leaves no validation part" if self.split[1] == 0 else None
+
     @property
     def minds_document_ends(self) -> bool:
         """Whether samples must know where documents end."""
         return self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
 
     @model_validator(mode="after")
-    def _check(self) -> DataConfig:
+    def _check(self) -> CorpusConfig:
         if min(self.split) < 0 or sum(self.split) <= 0:
             raise bad_value("data.split", self.split, "the weights must not be negative, nor all zero")
         if self.eod is not None and not self.minds_document_ends:

@@ -1,8 +1,11 @@
-"""The loss over held-out data: every sample once, whatever the number of processes."""
+"""What a model is worth on held-out data: every sample counts once, whatever the number of processes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 
 import torch
 
@@ -10,7 +13,7 @@ from paddock.data.sampler import share
 from paddock.models.labels import IGNORED
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
-from paddock.tasks.task import Batch, Sample, Task
+from paddock.tasks.task import Batch, Judgement, Sample, Task
 
 
 def evaluate(
@@ -23,31 +26,40 @@ def evaluate(
     limit: int | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Metrics over the first `limit` samples (None: all), summed over processes and divided once."""
+    """Metrics over the first `limit` samples (None: all), of what all processes found together."""
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
     parts = share(count, data, rank, micro)
     rounds = -(-len(share(count, data, data - 1, micro)) // engine.batches_at_once)  # the last share is the largest
-    loss_sum, terms = 0.0, 0.0
+    found = Judgement({"loss": 0.0, "count": 0.0})
     engine.train(False)
     for number in range(rounds):
-        batches = [
-            move(task.collate([samples[index] for index in part]), world.device)
-            for part in parts[number * engine.batches_at_once : (number + 1) * engine.batches_at_once]
-        ]
-        if not batches:  # others still work, and need this process's part of the model
-            batches = [_counting_nothing(move(task.collate([samples[0]]), world.device))]
-        loss_sum += engine.forward(batches, autocast)
-        terms += sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
+        here = parts[number * engine.batches_at_once : (number + 1) * engine.batches_at_once]
+        batches = [move(task.collate([samples[index] for index in part]), world.device) for part in here]
+        if batches:
+            found.add(_judge(task, engine, batches, autocast))
+        else:  # others still work, and need this process's part of the model
+            idle = move(task.collate([samples[0]]), world.device)
+            engine.outputs([{**idle, "labels": torch.full_like(idle["labels"], IGNORED)}], autocast)
         if on_batch is not None:
             on_batch(number + 1, rounds)
     engine.train()
-    total_loss, total_terms = world.total([loss_sum, terms])
-    return task.metrics(total_loss, total_terms)
+    everything = Judgement()
+    for told in world.gather(json.dumps(asdict(found))):
+        everything.add(Judgement(**json.loads(told)))
+    return task.metrics(everything)
 
 
-def _counting_nothing(batch: Batch) -> Batch:
-    return {**batch, "labels": torch.full_like(batch["labels"], IGNORED)}
+def _judge(task: Task, engine: Engine, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> Judgement:
+    """This process's part of what there is to say of these batches."""
+    if not task.judges_outputs:
+        terms = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
+        return Judgement({"loss": engine.forward(batches, autocast), "count": terms})
+    found = Judgement()
+    questions = [{name: tensor for name, tensor in batch.items() if name != "labels"} for batch in batches]
+    for batch, outputs in zip(batches, engine.outputs(questions, autocast), strict=False):  # maybe none are here
+        found.add(task.judge(batch, outputs.float()))
+    return found
 
 
 def move(batch: Batch, device: torch.device) -> Batch:

@@ -66,7 +66,7 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
     description = {
         "step": 0,
         "samples": 0,
-        "best_loss": None,
+        "best": {},
         "best_step": 0,
         "loss_scale": {"value": 1.0, "good_steps": 0, "skipped": 0},
         "recipe": recipe.to_dict(),

@@ -135,9 +135,10 @@ def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, 
         neighbours = (other for other in (stage - 1, stage + 1) if 0 <= other < count)
         elsewhere += sum(other not in engine.parts for other in neighbours)
     sent = elsewhere * _boundary(recipe, arithmetic, parallel.sequence) * FLOAT32 * arithmetic.batch.accumulation
-    if parallel.schedule not in FOLDED and (0 in engine.parts or count - 1 in engine.parts):
+    family, at_an_end = parallel_of(recipe.model.family), 0 in engine.parts or count - 1 in engine.parts
+    if parallel.schedule not in FOLDED and at_an_end and family.is_tied(recipe.model):
         model = engine.models[0 if 0 in engine.parts else -1]
-        sent += local(parallel_of(recipe.model.family).tied_weight(model).data).numel() * FLOAT32
+        sent += local(family.tied_weight(model).data).numel() * FLOAT32
     return sent
 
 
@@ -163,7 +164,7 @@ def _holds_last(recipe: Recipe, engine: Engine) -> bool:
 def _boundary(recipe: Recipe, arithmetic: Arithmetic, sequence: bool) -> int:
     """Numbers in what goes from one layer to the next."""
     family, batch = parallel_of(recipe.model.family), arithmetic.batch
-    length, tensor = recipe.data.sequence_length, arithmetic.layout.tensor
+    length, tensor = recipe.data.sample_size(), arithmetic.layout.tensor
     return math.prod(family.boundary(recipe.model, batch.micro, length, tensor, sequence))
 
 

@@ -41,7 +41,7 @@ def assemble(
     device: torch.device,
     *,
     micro: int,
-    sequence_length: int,
+    sample_size: int,
     micro_batches: int,
     compile_blocks: Callable[[list[nn.Module]], None] | None = None,
     allocate: bool = True,
@@ -66,11 +66,14 @@ def assemble(
             part.to_empty(device=device)
         parts[index] = part
     if count == 1:
-        return Engine(parts, mesh)
-    boundary = torch.Size(family.boundary(config, micro, sequence_length, mesh.layout.tensor, parallel.sequence))
+        return Engine(parts, mesh, family.MAIN_INPUT)
+    boundary = torch.Size(family.boundary(config, micro, sample_size, mesh.layout.tensor, parallel.sequence))
     pipeline = Pipeline(parts, count, parallel.schedule, mesh, device, micro_batches, boundary)
+    if not family.is_tied(config):
+        return Engine(parts, mesh, family.MAIN_INPUT, pipeline)
     first, last = (family.tied_weight(parts[index].model) if index in parts else None for index in (0, count - 1))
-    return Engine(parts, mesh, pipeline, TiedWeight(first, last, mesh, parallel.schedule in FOLDED))
+    tied = TiedWeight(first, last, mesh, parallel.schedule in FOLDED)
+    return Engine(parts, mesh, family.MAIN_INPUT, pipeline, tied)
 
 
 def fill(engine: Engine, seed: int) -> None:
@@ -84,7 +87,7 @@ def _share_layers(family: Any, model: nn.Module, parallel: ParallelConfig, mesh:
     parallelize_module(model, mesh.along(TENSOR), family.tensor_plan(model, parallel.sequence))
     family.mark_shards(model, mesh.tensor_rank, parallel.sequence)
     config, head = model.config, getattr(model, "head", None)
-    if head is not None:
+    if head is not None and hasattr(head, "vocabulary"):
         assert isinstance(config, ModelConfig)
         rows = -(-config.vocabulary() // mesh.layout.tensor)
         head.vocabulary = VocabularyShards(mesh.tensor_rank * rows, mesh.group(TENSOR))

@@ -18,21 +18,22 @@ class ModelConfig(ConfigModel):
         """How many numbers the model learns."""
 
     @abstractmethod
-    def forward_flops(self, sequence_length: int) -> float:
-        """Floating-point operations of one forward pass over one sample; training costs three times that."""
+    def forward_flops(self, sample_size: int) -> float:
+        """Floating-point operations of one forward pass over one sample (of so many positions, or of an image of so
+        many pixels a side); training costs three times that."""
 
     def longest_sequence(self) -> int | None:
         """The most positions the model can see at once; None if it has no such limit."""
         return None
 
-    @abstractmethod
     def vocabulary(self) -> int:
-        """How many token ids the model knows."""
+        """How many token ids the model knows; 0 if it reads no tokens."""
+        return 0
 
-    @abstractmethod
     def num_layers(self) -> int:
-        """How many layers a pipeline can be cut between."""
+        """How many layers a pipeline can be cut between; 1 is a model that no pipeline takes."""
+        return 1
 
-    @abstractmethod
     def tensor_parts(self) -> dict[str, int]:
-        """The sizes that tensor parallelism cuts into equal parts, by what they count."""
+        """The sizes that tensor parallelism cuts into equal parts, by what they count; none if it cuts nothing."""
+        return {}

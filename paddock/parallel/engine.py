@@ -29,9 +29,9 @@ class Engine:
         self,
         parts: dict[int, nn.Module],
         mesh: Mesh,
+        main_input: str,
         pipeline: Pipeline | None = None,
         tied: TiedWeight | None = None,
-        main_input: str = "tokens",
     ) -> None:
         self.parts, self.mesh = parts, mesh
         self._pipeline, self._tied, self._main = pipeline, tied, main_input
@@ -71,13 +71,18 @@ class Engine:
 
     def forward(self, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> float:
         """The loss summed over micro-batches, without gradients."""
+        return float(sum(map(float, self.outputs(batches, autocast))))
+
+    def outputs(self, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> list[Tensor]:
+        """What the model puts out for each micro-batch, without gradients: the loss of one that has labels. It is
+        there on one process of a data replica, and the others get nothing."""
         with torch.no_grad(), autocast:
             if self._pipeline is not None:
-                total = self._pipeline.forward([(batch[self._main], self._others(batch)) for batch in batches])
+                found = self._pipeline.forward([(batch[self._main], self._others(batch)) for batch in batches])
             else:
                 (part,) = self.parts.values()
-                total = float(sum(part(batch[self._main], **self._others(batch)) for batch in batches))
-        return total if self.mesh.tensor_rank == 0 else 0.0
+                found = [part(batch[self._main], **self._others(batch)) for batch in batches]
+        return found if self.mesh.tensor_rank == 0 else []
 
     def gradient_norm(self) -> float:
         """The norm over the whole model."""

@@ -76,12 +76,13 @@ class Pipeline:
         self._schedule.step(*arguments, target=target, losses=kept, return_outputs=False, **others)
         return float(sum(losses)) / factor if losses else 0.0
 
-    def forward(self, batches: Sequence[tuple[Tensor, Mapping[str, Tensor]]]) -> float:
-        """The summed loss of micro-batches of any size, where the last stage is; no gradients.
+    def forward(self, batches: Sequence[tuple[Tensor, Mapping[str, Tensor]]]) -> list[Tensor]:
+        """What the last stage puts out for micro-batches of any size, where that stage is; no gradients.
 
         Stage by stage, each over all micro-batches: what a stage puts out waits at the next one.
         """
-        total, sent = 0.0, []
+        found: list[Tensor] = []
+        sent = []
         handed_over: list[Tensor] = []
         for stage in self._stages:
             waiting, handed_over = handed_over, []
@@ -96,7 +97,7 @@ class Pipeline:
                     dist.recv(hidden, group=self._group, group_src=self._holder(before))
                 output = stage.submod(hidden, **others)
                 if stage.is_last:
-                    total += float(output)
+                    found.append(output)
                 elif self._holder(after) == self._rank:
                     handed_over.append(output)
                 else:
@@ -105,7 +106,7 @@ class Pipeline:
         for work, _ in sent:
             assert work is not None
             work.wait()
-        return total
+        return found
 
     def _holder(self, stage: int) -> int:
         """The process of the pipeline that holds a stage."""

@@ -55,7 +55,8 @@ class Progress:
 
     step: int = 0
     samples: int = 0
-    best_loss: float = math.inf
+    best: dict[str, float] = field(default_factory=dict)
+    """The metrics of the best evaluation so far."""
     best_step: int = 0
     loss: float = math.nan
     """Of the last step."""
@@ -165,15 +166,23 @@ class TrainingLoop:
         )
         progress = self.progress
         self._evaluated_step = progress.step
-        if metrics["loss"] < progress.best_loss:
-            progress.best_loss, progress.best_step = metrics["loss"], progress.step
+        if self._is_best(metrics):
+            progress.best = {name: value for name, value in metrics.items() if math.isfinite(value)}
+            progress.best_step = progress.step
         self._stream.log(self._position(), {f"val.{name}": value for name, value in metrics.items()})
+
+    def _is_best(self, metrics: dict[str, float]) -> bool:
+        name, goal = next(iter(self._task.measures.items()))
+        value, best = metrics[name], self.progress.best.get(name)
+        if best is None:
+            return True
+        return value < best if goal == "MINIMIZE" else value > best
 
     def _save(self) -> None:
         progress = self.progress
         description = {
             "samples": progress.samples,
-            "best_loss": progress.best_loss if math.isfinite(progress.best_loss) else None,
+            "best": progress.best,
             "best_step": progress.best_step,
             "loss_scale": self._loss_scale.state(),
             **self.settings.describe,

@@ -66,12 +66,12 @@ class GPT2Config(ModelConfig):
         block = attention + feed_forward + 4 * hidden
         return (self.vocab + self.context) * hidden + self.layers * block + 2 * hidden
 
-    def forward_flops(self, sequence_length: int) -> float:
+    def forward_flops(self, sample_size: int) -> float:
         """Two per weight of every matrix product, and attention counted in full (not halved by causality)."""
         hidden = self.hidden
         weights = self.layers * (4 * hidden * hidden + 2 * hidden * self.feed_forward_width) + self.vocab * hidden
-        attention = 2 * self.layers * hidden * sequence_length
-        return sequence_length * 2.0 * (weights + attention)
+        attention = 2 * self.layers * hidden * sample_size
+        return sample_size * 2.0 * (weights + attention)
 
     def longest_sequence(self) -> int:
         return self.context

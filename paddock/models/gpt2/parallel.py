@@ -16,6 +16,9 @@ from torch.distributed.tensor.parallel import (
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2, Block
 
+MAIN_INPUT = "tokens"
+"""The name of what the first stage reads, in a batch; all stages get the rest."""
+
 
 def tensor_plan(model: GPT2, sequence: bool) -> dict[str, ParallelStyle]:
     """Heads, feed-forward columns and the vocabulary are shared out; with `sequence`, so is the time between them."""
@@ -73,7 +76,11 @@ class Stage(nn.Module):
             del model.final_norm, model.head
 
     def forward(
-        self, x: Tensor, labels: Tensor, positions: Tensor | None = None, segments: Tensor | None = None
+        self,
+        x: Tensor,
+        labels: Tensor | None = None,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
         if self.first:
             x = self.model.embedding(x, positions)
@@ -88,6 +95,11 @@ def layer_costs(config: GPT2Config) -> tuple[float, float, float]:
     """What the embedding, a layer and the head cost, in multiply-adds a token: for balanced stages."""
     block = 4 * config.hidden**2 + 2 * config.hidden * config.feed_forward_width
     return 0.0, float(block), float(config.hidden * config.vocab)
+
+
+def is_tied(config: GPT2Config) -> bool:
+    """Whether the first and the last stage share a weight."""
+    return True
 
 
 def tied_weight(model: GPT2) -> nn.Parameter:
