@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, PositiveInt
 
 from paddock.schema import ConfigModel
 
@@ -13,8 +15,8 @@ FOLDER = "checkpoints"
 class CheckpointConfig(ConfigModel):
     """Checkpoints; one is always written at the end of a run, and when it is stopped."""
 
-    every: int | None = Field(1000, gt=0)
-    """Steps between checkpoints; None is only at the end."""
+    every: PositiveInt | Literal["epoch"] | None = 1000
+    """Steps between checkpoints, or epoch; None is only at the end."""
     keep: int | None = Field(3, gt=0)
     """How many to keep, the newest; the best one always stays; None keeps all."""
     asynchronous: bool = False

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paddock.checkpoint.storage import read_tensors, saved_tensors
 from paddock.checkpoint.tensors import (
+    AVERAGE,
     MODEL,
-    OPTIMIZER,
     copy_to_twins,
     give_to_optimizer,
+    prefix_of_weights,
     room_for_optimizer,
     tensors_of,
 )
@@ -21,18 +22,29 @@ from paddock.models.config import ModelConfig
 from paddock.models.registry import parameter_names
 
 
-def load_models(path: Path, models: Sequence[nn.Module], optimizer: Optimizer | None = None) -> None:
-    """Fill the models, and the optimizer's state if one is given, whatever layout wrote the checkpoint.
+def load_models(
+    path: Path,
+    models: Sequence[nn.Module],
+    optimizer: Optimizer | None = None,
+    average: Mapping[str, Tensor] | None = None,
+) -> bool:
+    """Fill the models, whatever layout wrote the checkpoint: with an optimizer, to go on training, which gets its
+    state, too; without one, to use them, and then with the average of the weights, where the run kept one.
 
-    Called by all processes together. Each reads what it holds, straight into place.
+    Called by all processes together. Each reads what it holds, straight into place. Returns whether `average`, which
+    training goes on with, was there to be filled.
     """
     config = models[0].config
     assert isinstance(config, ModelConfig)
     saved = saved_tensors(path)
     state = {} if optimizer is None else room_for_optimizer(saved, models)
-    names = parameter_names(config)
-    elsewhere = {name for name in saved if name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in names}
-    read_tensors(path, {**tensors_of(models, None), **state}, elsewhere)
+    names = set(parameter_names(config))
+    prefix = prefix_of_weights(saved) if optimizer is None else MODEL
+    has_average = average is not None and prefix_of_weights(saved) == AVERAGE
+    wanted = {**tensors_of(models, None, prefix), **state, **(average if average and has_average else {})}
+    elsewhere = {name for name in saved if not name.startswith(prefix) or name.removeprefix(prefix) in names}
+    read_tensors(path, wanted, elsewhere)
     copy_to_twins(models)
     if optimizer is not None:
         give_to_optimizer(state, models, optimizer)
+    return has_average

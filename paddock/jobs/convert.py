@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config, save_folder
-from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, write_checkpoint
-from paddock.checkpoint.tensors import MODEL, tensors_of
+from paddock.checkpoint.huggingface import is_huggingface_folder, read_config, save_folder, stored_weights
+from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, write_share
+from paddock.checkpoint.tensors import MODEL
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizer import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.run_directory import versions
 from paddock.jobs.trained import find_tokenizer
-from paddock.models.registry import build_model
 
 
 def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"], dtype: str) -> Path:
@@ -56,10 +56,11 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
     if dtype != "float32":
         raise ConfigError(f"--dtype {dtype}", why="checkpoints of Paddock hold float32 weights", fix="leave it out")
     config = read_config(path)
-    with torch.device("meta"):
-        model = build_model(config)
-    model.to_empty(device="cpu")
-    load_weights(model, path)
+    pieces = [
+        Piece(MODEL + name, (0,) * len(shape), torch.empty(shape, device="meta"), weight.read)
+        for name, weight in stored_weights(path, config).items()
+        for shape in [weight.rule.our_shape]
+    ]
     recipe = recipe_from_dict(
         {"model": config.model_dump(), "data": {"sequence_length": config.longest_sequence() or 512}}
     )
@@ -72,7 +73,7 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         "recipe": recipe.to_dict(),
         "versions": versions(),
     }
-    write_checkpoint(destination, tensors_of([model], None), description)
+    write_share(destination, pieces, description)
     try:
         tokenizer = load_tokenizer_folder(path)
     except (ConfigError, DataError):

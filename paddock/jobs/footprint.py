@@ -67,7 +67,7 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
         parameters=shard,
         weights=weights * FLOAT32,
         gradients=gradients * FLOAT32,
-        optimizer=optimizer_states(recipe.optimizer) * shard * FLOAT32,
+        optimizer=(optimizer_states(recipe.optimizer) + (recipe.train.ema is not None)) * shard * FLOAT32,
         sends={
             "tensor": _sent_over_tensor(recipe, arithmetic, engine, sum(map(len, layers))),
             "pipeline": _sent_over_pipeline(recipe, arithmetic, engine, assignment[-1] + 1),
@@ -144,16 +144,13 @@ def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, 
 
 def _sent_over_data(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> int:
     """Of n bytes of gradients over k replicas, a sum sends 2n × (k − 1) / k; cut into shards, half of that, and as
-    much again for each time that the weights are gathered."""
+    much again for each time that the weights are gathered: once a step, or as they are used."""
     data, mode = arithmetic.layout.data, recipe.parallel.shard
     share = _whole(engine.trained, engine.mesh) * FLOAT32 * (data - 1) // data
-    if mode == "none":
+    if mode != "parameters":
         return 2 * share
     pipelined, micro_batches = arithmetic.layout.pipeline > 1, arithmetic.batch.accumulation
-    if mode == "optimizer":
-        gathers = 1 if pipelined else micro_batches
-    else:
-        gathers = micro_batches + 1 if pipelined else 2 * micro_batches  # a pipeline keeps them when it goes backward
+    gathers = micro_batches + 1 if pipelined else 2 * micro_batches  # a pipeline keeps them when it goes backward
     return share * (1 + gathers)
 
 

@@ -38,10 +38,12 @@ from paddock.telemetry.logfile import LogFileSink
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream, Sink
 from paddock.telemetry.tensorboard import TensorBoardSink
+from paddock.training.average import WeightAverage
 from paddock.training.compilation import compile_blocks
 from paddock.training.loop import LoopSettings, Progress, TrainingLoop
 from paddock.training.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
+from paddock.training.schedule import in_steps, period
 
 
 class TrainingRun:
@@ -59,7 +61,9 @@ class TrainingRun:
         self.recipe, self.arithmetic, self.run_dir, self.world = recipe, arithmetic, run_dir, world
         self._stop = stop
         self.task = build_task(recipe, prepared)
-        self.total_steps = total_steps(recipe, arithmetic, self.task.training_samples().samples_per_epoch)
+        samples_per_epoch = self.task.training_samples().samples_per_epoch
+        self.total_steps = total_steps(recipe, arithmetic, samples_per_epoch)
+        self._steps_per_epoch = samples_per_epoch / arithmetic.batch.total
         self.loss_scale = LossScale(recipe.precision, world.adapter)
         self.autocast = autocast_for(recipe.precision, world.adapter)
         self.progress = Progress()
@@ -68,13 +72,14 @@ class TrainingRun:
         self._compiled = False
         self.engine = lay_out(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
+        self.average = None if recipe.train.ema is None else WeightAverage(self.engine.models, recipe.train.ema)
         self._begun_from = self._load()
 
     def execute(self) -> Progress:
         """Train, and say what came of it."""
         recipe, world = self.recipe, self.world
         peak = self._peak_flops()
-        meter = ThroughputMeter(peak_flops=peak)
+        meter = ThroughputMeter(peak_flops=peak, devices=world.size)
         shares = self._shares()
         if world.speaks:
             run_card(f"train {recipe.model.family}", self._card(peak, shares))
@@ -86,6 +91,7 @@ class TrainingRun:
                 task=self.task,
                 engine=self.engine,
                 optimizer=self.optimizer,
+                average=self.average,
                 autocast=self.autocast,
                 loss_scale=self.loss_scale,
                 world=world,
@@ -122,7 +128,10 @@ class TrainingRun:
         else:
             path = find_checkpoint(load)
         description = describe_checkpoint(path)
-        load_models(path, self.engine.models, self.optimizer)
+        averages = None if self.average is None else self.average.tensors()
+        found = load_models(path, self.engine.models, self.optimizer, averages)
+        if self.average is not None and not found:
+            self.average.restart()
         self._restore(description)
         return f"{path}, step {self.progress.step}"
 
@@ -146,10 +155,10 @@ class TrainingRun:
             seed=recipe.train.seed,
             batch=batch,
             optimizer=recipe.optimizer,
-            schedule=recipe.schedule,
-            evaluate_every=recipe.evaluate.every,
+            schedule=in_steps(recipe.schedule, self._steps_per_epoch),
+            evaluate_every=period(recipe.evaluate.every, self._steps_per_epoch),
             evaluate_samples=None if batches is None else batches * batch.total,
-            checkpoint_every=recipe.checkpoint.every,
+            checkpoint_every=period(recipe.checkpoint.every, self._steps_per_epoch),
             log_every=recipe.log.every,
             flops_per_sample=3 * recipe.model.forward_flops(recipe.data.sample_size()),
             loader_workers=recipe.data.workers,
@@ -260,6 +269,7 @@ def describe_metrics(stream: MetricStream, task: Task) -> None:
     stream.metadata("train.grad_norm", stage="TRAIN")
     stream.metadata("train.ips", unit="samples/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.tokens_per_second", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.tokens_per_second_per_device", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.step_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.data_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.achieved_flops", unit="FLOP/s", goal="MAXIMIZE", stage="TRAIN")

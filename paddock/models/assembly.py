@@ -13,11 +13,12 @@ from torch import nn
 from torch.distributed.tensor.parallel import parallelize_module
 
 from paddock.models.config import ModelConfig
+from paddock.models.layers.batch_norm import share_statistics
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model, parallel_of
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine
-from paddock.parallel.mesh import TENSOR, Mesh
+from paddock.parallel.mesh import DATA, TENSOR, Mesh
 from paddock.parallel.pipeline import Pipeline
 from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.sharding import apply_data_parallel
@@ -57,6 +58,8 @@ def assemble(
         part = family.Stage(model, layers_of(index, assignment), index == 0, index == count - 1)
         if mesh.layout.tensor > 1:
             _share_layers(family, model, parallel, mesh)
+        if mesh.layout.data > 1:
+            share_statistics(model, mesh.group(DATA))
         blocks: list[nn.Module] = model.blocks()  # type: ignore[operator]
         apply_recompute(blocks, parallel.recompute)
         if compile_blocks is not None:
@@ -66,14 +69,18 @@ def assemble(
             part.to_empty(device=device)
         parts[index] = part
     if count == 1:
-        return Engine(parts, mesh, family.MAIN_INPUT)
-    boundary = torch.Size(family.boundary(config, micro, sample_size, mesh.layout.tensor, parallel.sequence))
-    pipeline = Pipeline(parts, count, parallel.schedule, mesh, device, micro_batches, boundary)
+        return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard)
+
+    def boundary(batch: int, size: int) -> torch.Size:
+        return torch.Size(family.boundary(config, batch, size, mesh.layout.tensor, parallel.sequence))
+
+    shape = boundary(micro, sample_size)
+    pipeline = Pipeline(parts, count, parallel.schedule, mesh, device, micro_batches, shape, boundary)
     if not family.is_tied(config):
-        return Engine(parts, mesh, family.MAIN_INPUT, pipeline)
+        return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard, pipeline)
     first, last = (family.tied_weight(parts[index].model) if index in parts else None for index in (0, count - 1))
     tied = TiedWeight(first, last, mesh, parallel.schedule in FOLDED)
-    return Engine(parts, mesh, family.MAIN_INPUT, pipeline, tied)
+    return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard, pipeline, tied)
 
 
 def fill(engine: Engine, seed: int) -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
+from paddock.parallel.config import ShardMode
 from paddock.parallel.gradient_norm import gradient_norm, gradient_norms, scale_gradients
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.pipeline import Pipeline
@@ -30,10 +31,11 @@ class Engine:
         parts: dict[int, nn.Module],
         mesh: Mesh,
         main_input: str,
+        shard: ShardMode = "none",
         pipeline: Pipeline | None = None,
         tied: TiedWeight | None = None,
     ) -> None:
-        self.parts, self.mesh = parts, mesh
+        self.parts, self.mesh, self._shard = parts, mesh, shard
         self._pipeline, self._tied, self._main = pipeline, tied, main_input
         everything = [parameter for part in parts.values() for parameter in part.parameters()]
         self.trained = [parameter for parameter in everything if parameter.requires_grad]
@@ -84,6 +86,11 @@ class Engine:
                 found = [part(batch[self._main], **self._others(batch)) for batch in batches]
         return found if self.mesh.tensor_rank == 0 else []
 
+    def take_busy_seconds(self) -> float | None:
+        """What this process computed in training since the last call; None without a pipeline, where nobody waits
+        for a stage, or where the host cannot know."""
+        return None if self._pipeline is None else self._pipeline.take_busy_seconds()
+
     def gradient_norm(self) -> float:
         """The norm over the whole model."""
         return gradient_norm(self._counted, self.mesh)
@@ -108,7 +115,7 @@ class Engine:
         (part,) = self.parts.values()
         total = 0.0
         for index, batch in enumerate(batches):
-            send_gradients(part, now=index == len(batches) - 1)
+            send_gradients(part, index == len(batches) - 1, self._shard)
             with autocast:
                 loss = part(batch[self._main], **self._others(batch))
             (loss * factor).backward()

@@ -31,15 +31,10 @@ def tensor_plan(model: GPT2, sequence: bool) -> dict[str, ParallelStyle]:
     for name in model.layers:
         block = f"layers.{name}"
         for part, into in (("attention", "qkv"), ("feed_forward", "input")):
-            plan[f"{block}.{part}.{into}"] = ColwiseParallel()
+            plan[f"{block}.{part}.{into}"] = ColwiseParallel(input_layouts=outside)
             plan[f"{block}.{part}.output"] = RowwiseParallel(output_layouts=outside)
             if sequence:
                 plan[f"{block}.{part}_norm"] = SequenceParallel(use_local_output=True)
-                plan[f"{block}.{part}"] = PrepareModuleInput(
-                    input_layouts=(Shard(1),) + (None,) * (3 if part == "attention" else 0),
-                    desired_input_layouts=(Replicate(),) + (None,) * (3 if part == "attention" else 0),
-                    use_local_output=True,
-                )
     if sequence and hasattr(model, "final_norm"):
         plan["final_norm"] = SequenceParallel(use_local_output=True)
         plan["head"] = PrepareModuleInput(
@@ -122,5 +117,5 @@ def tensor_traffic(sequence: bool, recompute: bool) -> dict[str, tuple[int, int]
     """
     again = 1 if recompute else 0
     if sequence:
-        return {"layer": (4 + again, 6 + 2 * again), "first": (0, 3), "last": (2, 1)}
+        return {"layer": (4 + again, 4 + 2 * again), "first": (0, 3), "last": (2, 1)}
     return {"layer": (4 + 2 * again, 4), "first": (0, 2), "last": (2, 0)}
