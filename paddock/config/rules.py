@@ -146,18 +146,20 @@ def _schedule(recipe: Recipe, world: int) -> str:
             f"it is above optimizer.lr {peak}, so the rate would rise",
             f"set --schedule.min-lr to at most {peak}",
         )
-    end = schedule.decay_steps or recipe.train.steps
+    end = schedule.decay_steps or (recipe.train.steps if schedule.unit == "steps" else recipe.train.epochs)
     if end is not None:
-        warmup = warmup_steps(schedule, end)
+        counts_epochs = schedule.unit == "epochs"
+        warmup = schedule.warmup * (end if schedule.warmup < 1 else 1) if counts_epochs else warmup_steps(schedule, end)
         # A short trial of a long recipe may end within its warm-up; a decay that never begins is a mistake.
         if schedule.decay_steps is not None and warmup >= end and schedule.name != "constant":
             raise bad_value(
                 "schedule.warmup",
                 schedule.warmup,
-                f"{warmup} warm-up steps leave nothing of the {end} steps for the decay",
+                f"{warmup:g} warm-up {schedule.unit} leave nothing of the {end} {schedule.unit} for the decay",
                 f"set --schedule.warmup below {end}, or a longer --schedule.decay-steps",
             )
-        return f"{schedule.name}: {warmup} warm-up steps to {peak}, then to {schedule.min_lr} at step {end}"
+        unit = schedule.unit.removesuffix("s")
+        return f"{schedule.name}: {warmup:g} warm-up {unit}s to {peak}, then to {schedule.min_lr} at {unit} {end}"
     return f"{schedule.name}: warm-up {schedule.warmup}, {peak} to {schedule.min_lr} at the end of the run"
 
 
@@ -189,7 +191,8 @@ def _evaluation(recipe: Recipe, world: int) -> str:
             "change that, or set --evaluate.every None",
         )
     batches = "all" if recipe.evaluate.batches is None else recipe.evaluate.batches
-    return f"every {recipe.evaluate.every} steps, {batches} batches"
+    every = recipe.evaluate.every
+    return f"every {every if every == 'epoch' else f'{every} steps'}, {batches} batches"
 
 
 LAYOUT_RULES = ("layout", "tensor", "pipeline", "shard", "device", "batch")

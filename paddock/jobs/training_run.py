@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
-from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights
+from paddock.checkpoint.huggingface import holds_weights, load_weights
 from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
@@ -23,6 +23,7 @@ from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
 from paddock.jobs.run_directory import versions
 from paddock.jobs.task import build_task
 from paddock.jobs.train import continues, total_steps
+from paddock.jobs.trained import load_any_weights
 from paddock.launch.stop import StopRequest
 from paddock.models.assembly import assemble, fill
 from paddock.parallel.engine import Engine
@@ -73,7 +74,10 @@ class TrainingRun:
         self.engine = lay_out(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
         self.average = None if recipe.train.ema is None else WeightAverage(self.engine.models, recipe.train.ema)
+        self._has_average = False
         self._begun_from = self._load()
+        if self.average is not None and not self._has_average:
+            self.average.restart()
 
     def execute(self) -> Progress:
         """Train, and say what came of it."""
@@ -121,17 +125,17 @@ class TrainingRun:
             path = self.checkpoints.latest()
             if path is None:
                 return f"initial weights, seed {self.recipe.train.seed} ({self.run_dir} has no checkpoint yet)"
-        elif is_huggingface_folder(Path(load)):
-            for model in self.engine.models:
-                load_weights(model, Path(load))
-            return f"weights of {load}"
+        elif holds_weights(Path(load).expanduser()):
+            path = Path(load).expanduser()
+            remarks = [load_weights(model, path, new_heads=True) for model in self.engine.models]
+            return "; ".join([f"weights of {load}", *remarks[0]])
+        elif self.recipe.checkpoint.weights_only:
+            return f"weights of {load_any_weights(self.engine.models, load)}"
         else:
             path = find_checkpoint(load)
         description = describe_checkpoint(path)
         averages = None if self.average is None else self.average.tensors()
-        found = load_models(path, self.engine.models, self.optimizer, averages)
-        if self.average is not None and not found:
-            self.average.restart()
+        self._has_average = load_models(path, self.engine.models, self.optimizer, averages)
         self._restore(description)
         return f"{path}, step {self.progress.step}"
 
@@ -174,6 +178,8 @@ class TrainingRun:
             LogFileSink(self.run_dir / "log.txt", self.total_steps),
             ConsoleSink(self.total_steps, start_step=step),
         ]
+        if self.recipe.log.file is not None:
+            sinks.append(LogFileSink(Path(self.recipe.log.file), self.total_steps))
         if self.recipe.log.tensorboard:
             sinks.append(TensorBoardSink(self.run_dir / "tensorboard"))
         return sinks
