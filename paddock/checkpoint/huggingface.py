@@ -20,7 +20,7 @@ from paddock.checkpoint.weight_files import read_json
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import disk_errors, sync_directory
 from paddock.models.config import ModelConfig
-from paddock.models.registry import CONFIGS, huggingface_of
+from paddock.models.registry import CONFIGS, huggingface_of, public_weights_of
 from paddock.models.translation import TensorRule, Translation
 from paddock.parallel.placement import local, part_like
 
@@ -34,6 +34,11 @@ MAX_SHARD_BYTES = 5 * 10**9
 def is_huggingface_folder(path: str | Path) -> bool:
     """Whether this is a folder with a `config.json`; what is in it, `read_config` tells."""
     return (Path(path) / "config.json").is_file()
+
+
+def holds_weights(path: str | Path) -> bool:
+    """Whether this is somebody else's weights: such a folder, or a file with the names that are public."""
+    return is_huggingface_folder(path) or Path(path).is_file()
 
 
 def read_config(path: str | Path) -> ModelConfig:
@@ -60,7 +65,8 @@ def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False)
     """
     config = model.config
     assert isinstance(config, ModelConfig)
-    parameters = dict(model.named_parameters())
+    # Weights, and what a model has measured: all that it needs to compute the same.
+    parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     found = match_folder(path, config, new_heads=new_heads)
     without_rule = set(parameters) - set(found.weights) - set(found.fresh)
     assert not without_rule, f"no rule for {without_rule}"
@@ -82,8 +88,11 @@ def stored_weights(path: str | Path, config: ModelConfig) -> dict[str, StoredWei
 def match_folder(path: str | Path, config: ModelConfig, *, new_heads: bool = False) -> Matched:
     """What a folder holds of the model that `config` describes; with `new_heads` it may lack the head."""
     folder = Path(path)
-    translation = _translation(config.family)
-    _check_same_model(folder, config, translation)
+    if folder.is_file():
+        translation = public_weights_of(config.family)
+    else:
+        translation = _translation(config.family)
+        _check_same_model(folder, config, translation)
     reset = getattr(config, "reset_head", False)
     return match(folder, translation, translation.tensors(config), new_heads=new_heads, reset=reset)
 

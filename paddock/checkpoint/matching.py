@@ -41,7 +41,7 @@ class Matched:
 
     def remarks(self) -> list[str]:
         """What somebody who loads it should know."""
-        fresh = [f"not in it, so begun from initial values: {', '.join(self.fresh)}"] if self.fresh else []
+        fresh = [f"begun from initial values: {', '.join(self.fresh)}"] if self.fresh else []
         return fresh + ([f"in it and left out: {', '.join(self.left_out)}"] if self.left_out else [])
 
 
@@ -64,14 +64,8 @@ def match(
     tied = {name: stored.pop(name) for name in translation.TIED_NAMES if name in stored}
     problems = names_that_differ(set(names), set(stored)) + _unfit(needed, stored)
     if problems:
-        lacks_heads_only = all(rule.head for rule in needed for name in rule.names if name not in stored)
-        raise DataError(
-            f"the weights in {folder} do not fit the model",
-            why="; ".join(problems),
-            fix="it has no head for this task: train one, with --checkpoint.load and this folder"
-            if lacks_heads_only and not set(names) <= set(stored)
-            else "the folder is incomplete, or holds another model: check its config.json, or copy it again",
-        )
+        what = f"the weights in {folder} do not fit the model"
+        raise DataError(what, why="; ".join(problems), fix=_advice(needed, stored))
     for name, tensor in tied.items():
         _check_tied(name, tensor, translation.TIED_NAMES[name], stored[translation.TIED_NAMES[name]])
     weights = {rule.ours: StoredWeight(rule, tuple(stored[name] for name in rule.names)) for rule in needed}
@@ -109,6 +103,18 @@ def _unfit(rules: Sequence[TensorRule], stored: dict[str, StoredTensor]) -> list
     ]
     whole = [f"{name} {stored[name].dtype}" for name, _ in present if not stored[name].floating]
     return _listed("of another shape", misshapen) + _listed("not floating point", whole)
+
+
+def _advice(rules: Sequence[TensorRule], stored: dict[str, StoredTensor]) -> str:
+    """A head that is not there, or another one, is a matter of the task; all else is one of the file."""
+    bad = [rule for rule in rules if _unfit([rule], stored) or any(name not in stored for name in rule.names)]
+    if not bad or not all(rule.head for rule in bad):
+        return "the folder is incomplete, or holds another model: check its config.json, or copy it again"
+    if all(_lacks(stored, rules, rule.head) for rule in bad):
+        return "it has no head for this task: train one, with --checkpoint.load and this folder"
+    if all(name in stored for rule in bad for name in rule.names):
+        return "its head is for other classes: set --model.reset-head to train a new one, or --model.classes"
+    return "its head is not whole: copy it again, or set --model.reset-head to train a new one"
 
 
 def _check_tied(name: str, tensor: StoredTensor, original_name: str, original: StoredTensor) -> None:

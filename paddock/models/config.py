@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from paddock.errors import bad_value
 from paddock.schema import ConfigModel
 
 
@@ -22,6 +23,10 @@ class ModelConfig(ConfigModel):
         """Floating-point operations of one forward pass over one sample (of so many positions, or of an image of so
         many pixels a side); training costs three times that."""
 
+    def task(self) -> str:
+        """What the model is made for: the task that takes it, and that of weights which come without a recipe."""
+        return "language_modeling"
+
     def longest_sequence(self) -> int | None:
         """The most positions the model can see at once; None if it has no such limit."""
         return None
@@ -37,3 +42,16 @@ class ModelConfig(ConfigModel):
     def tensor_parts(self) -> dict[str, int]:
         """The sizes that tensor parallelism cuts into equal parts, by what they count; none if it cuts nothing."""
         return {}
+
+
+def check_heads(hidden: int, heads: int) -> None:
+    """Attention heads must divide the width, or an error that names numbers near by that do."""
+    if hidden % heads:
+        near = [n for n in range(1, hidden + 1) if hidden % n == 0]
+        near.sort(key=lambda n: abs(n - heads))
+        raise bad_value(
+            "model.heads",
+            heads,
+            f"hidden {hidden} does not divide into {heads} heads",
+            f"choose heads from {', '.join(map(str, sorted(near[:4])))}, or another hidden",
+        )

@@ -161,3 +161,9 @@ class GPT2(nn.Module):
 def build(config: GPT2Config) -> GPT2:
     """What the registry calls."""
     return GPT2(config)
+
+
+def example(config: GPT2Config, samples: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """A batch of random samples, for measuring."""
+    tokens = torch.randint(config.vocab, (samples, size + 1), generator=generator)
+    return {"tokens": tokens[:, :-1].contiguous(), "labels": tokens[:, 1:].contiguous()}
