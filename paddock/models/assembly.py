@@ -5,11 +5,12 @@ No process ever holds more than its own share and, while filling it, one whole t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 from paddock.models.config import ModelConfig
@@ -67,6 +68,8 @@ def assemble(
         apply_data_parallel(part, blocks, parallel.shard, mesh)
         if allocate:
             part.to_empty(device=device)
+            if mesh.layout.data == 1 and getattr(config, "channels_last", False):  # replicas keep weights in one run
+                part.to(memory_format=torch.channels_last)
         parts[index] = part
     if count == 1:
         return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard)
@@ -87,6 +90,19 @@ def fill(engine: Engine, seed: int) -> None:
     """Initial weights, from (seed, name) alone."""
     for model in engine.models:
         initialize(model, seed)
+
+
+def accelerate(models: Sequence[nn.Module]) -> None:
+    """Let models with their final weights take whatever short way their family has for evaluation.
+
+    What is cut over processes takes none.
+    """
+    for model in models:
+        config = model.config
+        assert isinstance(config, ModelConfig)
+        shortened = getattr(parallel_of(config.family), "accelerate", None)
+        if shortened is not None and not any(isinstance(tensor.data, DTensor) for tensor in model.parameters()):
+            shortened(model)
 
 
 def _share_layers(family: Any, model: nn.Module, parallel: ParallelConfig, mesh: Mesh) -> None:

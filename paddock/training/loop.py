@@ -99,6 +99,7 @@ class TrainingLoop:
             autocast=autocast,
             loss_scale=loss_scale,
             world=world,
+            finish=task.finish,
         )
         self._samples = task.training_samples()
         self._held_out = task.validation_samples() if settings.evaluate_every else None
@@ -172,6 +173,7 @@ class TrainingLoop:
                 self.settings.batch.micro,
                 self._autocast,
                 self.settings.evaluate_samples,
+                workers=self.settings.loader_workers,
             )
         progress = self.progress
         self._evaluated_step = progress.step
