@@ -13,6 +13,7 @@ VERBS = {
     "evaluate": "what a trained model is worth on the whole validation set",
     "generate": "let a trained model continue your text",
     "predict": "answer questions, or tell what a text or an image is, with a trained model",
+    "benchmark": "how fast a recipe's model computes on this machine; needs no data",
     "convert": "checkpoints to and from Hugging Face folders",
     "preprocess": "text to indexed tokens, ready for training",
     "data": "look into indexed corpora, join them, check them",

@@ -50,8 +50,8 @@ def check_recipe(recipe: Recipe, world: int) -> Arithmetic:
 
 
 def rules_of(recipe: Recipe) -> list[tuple[str, Rule]]:
-    """Those of every recipe, then those of its task."""
-    return [*RULES, *TASK_RULES.get(recipe.task, [])]
+    """Those of every recipe, those of its task, and whether what they leave can be evaluated."""
+    return [*RULES, *TASK_RULES.get(recipe.task, []), ("evaluation", _evaluation)]
 
 
 def arithmetic_of(recipe: Recipe, world: int) -> Arithmetic:
@@ -207,5 +207,4 @@ RULES: list[tuple[str, Rule]] = [
     ("length", _length),
     ("schedule", _schedule),
     ("precision", _precision),
-    ("evaluation", _evaluation),
 ]

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
+from paddock.config.image_rules import check_images
 from paddock.config.recipe import Recipe
+from paddock.config.text_rules import check_masked_corpus, check_text_rows
 from paddock.data.config import CorpusConfig
 from paddock.errors import ConfigError, bad_value
 
 Rule = Callable[[Recipe, int], str]
+
+
+def model_fits(recipe: Recipe, world: int) -> str:
+    """What the recipe trains for against what the model is made for."""
+    model, task = recipe.model, recipe.task
+    if model.task() == task:
+        return f"{model.family} for {task}"
+    head = type(model).model_fields.get("head")
+    if head is None or task not in get_args(head.annotation):
+        fix = f"take a recipe of another family, or one whose task is {model.task()}"
+        raise bad_value("task", task, f"{model.family} is made for {model.task()}", fix)
+    raise bad_value(
+        "model.head",
+        model.task(),
+        f"the recipe's task is {task}",
+        f"set --model.head {task}, or take a recipe whose task is {model.task()}",
+    )
 
 
 def sequence_fits(recipe: Recipe, world: int) -> str:
@@ -65,6 +85,10 @@ def _corpus(recipe: Recipe, world: int) -> str:
 
 
 TASK_RULES: dict[str, list[tuple[str, Rule]]] = {
-    "language_modeling": [("sequence", sequence_fits), ("corpus", _corpus)],
+    "image_classification": [("model", model_fits), ("images", check_images)],
+    "language_modeling": [("model", model_fits), ("sequence", sequence_fits), ("corpus", _corpus)],
+    "masked_language_modeling": [("model", model_fits), ("sequence", sequence_fits), ("corpus", check_masked_corpus)],
+    "question_answering": [("model", model_fits), ("sequence", sequence_fits), ("text", check_text_rows)],
+    "sequence_classification": [("model", model_fits), ("sequence", sequence_fits), ("text", check_text_rows)],
 }
 """By the task's name."""

@@ -7,14 +7,20 @@ from typing import Literal
 
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.huggingface import is_huggingface_folder, read_config, save_folder, stored_weights
+from paddock.checkpoint.public_file import save_file
 from paddock.checkpoint.shards import Piece
-from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, write_share
-from paddock.checkpoint.tensors import MODEL
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, saved_tensors, write_share
+from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizer import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.run_directory import versions
 from paddock.jobs.trained import find_tokenizer
+from paddock.models.config import ModelConfig
+from paddock.tasks.config import data_config_class
+
+FILES = (".safetensors", ".pth", ".pt", ".bin", ".tar")
+"""How the name of a file of weights ends; other destinations are folders."""
 
 
 def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"], dtype: str) -> Path:
@@ -36,10 +42,14 @@ def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"
 def _export(path: Path, destination: Path, dtype: str) -> Path:
     checkpoint = find_checkpoint(path)
     model = recipe_from_dict(describe_checkpoint(checkpoint)["recipe"]).model
+    weights = StoredTensors(checkpoint, prefix_of_weights(saved_tensors(checkpoint)))
+    if destination.suffix in FILES:
+        save_file(weights, model, destination, dtype)
+        return checkpoint
     tokenizer = find_tokenizer(checkpoint)
     end = None if tokenizer is None else tokenizer.end_of_text_id
     save_folder(
-        StoredTensors(checkpoint, MODEL),
+        weights,
         model,
         destination,
         dtype=dtype,
@@ -61,9 +71,7 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         for name, weight in stored_weights(path, config).items()
         for shape in [weight.rule.our_shape]
     ]
-    recipe = recipe_from_dict(
-        {"model": config.model_dump(), "data": {"sequence_length": config.longest_sequence() or 512}}
-    )
+    recipe = recipe_from_dict({"task": config.task(), "model": config.model_dump(), "data": _data_for(config)})
     description = {
         "step": 0,
         "samples": 0,
@@ -81,3 +89,13 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
     if tokenizer is not None:
         tokenizer.save(destination)
     return path
+
+
+def _data_for(config: ModelConfig) -> dict[str, int]:
+    """A data section that the model can be used with: rows as long as it takes, the parts of a row in proportion."""
+    longest = config.longest_sequence()
+    if longest is None:
+        return {}
+    fields = data_config_class(config.task()).model_fields
+    parts = {name: fields[name].default for name in ("stride", "question_length") if name in fields}
+    return {"sequence_length": longest} | {name: min(usual, max(1, longest // 4)) for name, usual in parts.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -46,6 +47,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.evaluation.held_out import evaluate as measure
     from paddock.jobs.trained import load_any_weights
     from paddock.jobs.training_run import lay_out
+    from paddock.models.assembly import accelerate
     from paddock.parallel.world import join_world
     from paddock.telemetry.progress import counted
     from paddock.training.precision import autocast_for
@@ -57,6 +59,7 @@ def work(payload: dict[str, Any]) -> None:
         arithmetic = check_recipe(recipe, world.size)
         engine = lay_out(recipe, arithmetic, world)
         origin = load_any_weights(engine.models, recipe.checkpoint.load or "")
+        accelerate(engine.models)
         started = time.perf_counter()
         with counted("evaluate", visible=world.speaks) as tick:
             metrics = measure(
@@ -67,10 +70,13 @@ def work(payload: dict[str, Any]) -> None:
                 arithmetic.batch.micro,
                 autocast_for(recipe.precision, world.adapter),
                 on_batch=tick,
+                workers=recipe.data.workers,
             )
         seconds = time.perf_counter() - started
         if not world.speaks:
             return
+        if (line := task.summary(metrics)) is not None:
+            print(line, file=sys.stderr)
         result = {
             **{f"val.{name}": value for name, value in metrics.items()},
             "val.samples": len(samples),

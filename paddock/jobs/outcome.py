@@ -12,7 +12,8 @@ from paddock.telemetry.jsonl import read_metrics
 
 def outcome_of(run_dir: Path) -> dict[str, Any]:
     """The last step and its loss, the best evaluation and its step, and the averages over the run."""
-    loss, averages = None, {}
+    loss: float | None = None
+    averages: dict[str, float] = {}
     for record in read_metrics(run_dir / "metrics.jsonl"):
         data = record.get("data", {})
         loss = data.get("train.loss", loss)

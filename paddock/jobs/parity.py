@@ -50,6 +50,13 @@ def comparable(recipe: Recipe) -> Recipe:
         raise bad_value(
             "checkpoint.load", recipe.checkpoint.load, "the check begins from initial weights and would ignore it"
         )
+    if getattr(recipe.model, "norm", None) == "batch":
+        raise bad_value(
+            "model.norm",
+            "batch",
+            "each data replica norms over its own samples, so that several compute another loss than one",
+            "set --model.norm synchronised or group",
+        )
     values = without_noise(recipe).to_dict()
     values["batch"] = {"micro": recipe.batch.micro, "global": global_batch(recipe)}
     values["train"] |= {"samples": None, "epochs": None}

@@ -14,7 +14,7 @@ from paddock import __version__
 from paddock.checkpoint.config import FOLDER
 from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe
-from paddock.errors import ConfigError
+from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors
 
 if TYPE_CHECKING:
@@ -55,6 +55,17 @@ def make_run_dir(path: Path, recipe: Recipe, prepared: Prepared, command: list[s
     if prepared.classes:
         with atomic_write(path / CLASSES) as stream:
             json.dump(list(prepared.classes), stream, ensure_ascii=False, indent=0)
+
+
+def read_classes(folder: Path) -> tuple[str, ...]:
+    """What `make_run_dir` wrote of the classes."""
+    try:
+        names = json.loads((folder / CLASSES).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{folder / CLASSES} is damaged", why=str(error)) from None
+    if not isinstance(names, list):
+        raise DataError(f"{folder / CLASSES} is damaged", why="it holds no list of names")
+    return tuple(map(str, names))
 
 
 def versions() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.errors import ConfigError
 from paddock.jobs.run_directory import check_run_dir, default_run_dir, make_run_dir
-from paddock.jobs.task import prepare_data
+from paddock.jobs.task import build_task, prepare_data
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -48,9 +48,16 @@ def world_of(launch: LaunchOptions) -> int:
 
 
 def set_up(recipe: Recipe, run_dir: Path) -> None:
-    """What one process does before all begin: the corpus and the run directory."""
+    """What one process does before all begin: the data, looked at once, and the run directory."""
     check_run_dir(run_dir, continues(recipe.checkpoint, run_dir))
-    make_run_dir(run_dir, recipe, prepare_data(recipe), sys.argv)
+    prepared = prepare_data(recipe)
+    task = build_task(recipe, prepared)
+    task.training_samples()
+    if recipe.evaluate.every is not None:
+        task.validation_samples()
+    for note in task.notes():
+        print(f"note: {note}", file=sys.stderr)
+    make_run_dir(run_dir, recipe, prepared, sys.argv)
 
 
 def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:

@@ -14,7 +14,7 @@ from torch import nn
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
-from paddock.checkpoint.loading import load_models
+from paddock.checkpoint.loading import load_models, names_of_head
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
@@ -23,7 +23,6 @@ from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
 from paddock.jobs.run_directory import versions
 from paddock.jobs.task import build_task
 from paddock.jobs.train import continues, total_steps
-from paddock.jobs.trained import load_any_weights
 from paddock.launch.stop import StopRequest
 from paddock.models.assembly import assemble, fill
 from paddock.parallel.engine import Engine
@@ -73,7 +72,9 @@ class TrainingRun:
         self._compiled = False
         self.engine = lay_out(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
-        self.average = None if recipe.train.ema is None else WeightAverage(self.engine.models, recipe.train.ema)
+        self.average = None
+        if recipe.train.ema is not None:
+            self.average = WeightAverage(self.engine.models, recipe.train.ema, self.engine.parts.values())
         self._has_average = False
         self._begun_from = self._load()
         if self.average is not None and not self._has_average:
@@ -130,7 +131,10 @@ class TrainingRun:
             remarks = [load_weights(model, path, new_heads=True) for model in self.engine.models]
             return "; ".join([f"weights of {load}", *remarks[0]])
         elif self.recipe.checkpoint.weights_only:
-            return f"weights of {load_any_weights(self.engine.models, load)}"
+            path, model = find_checkpoint(load), self.recipe.model
+            fresh = names_of_head(model) if getattr(model, "reset_head", False) else []
+            load_models(path, self.engine.models, leave=fresh)
+            return "; ".join([f"weights of {path}", *([f"begun anew: {', '.join(fresh)}"] if fresh else [])])
         else:
             path = find_checkpoint(load)
         description = describe_checkpoint(path)
@@ -209,7 +213,7 @@ class TrainingRun:
         rows = [
             ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
             ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
-            ("batch", f"{self.arithmetic.batch}; sequence {recipe.data.sample_size()}"),
+            ("batch", f"{self.arithmetic.batch}; {recipe.data.describe_sample()}"),
             ("data", recipe.data.describe()),
             ("steps", f"{self.progress.step} → {self.total_steps}"),
             ("begins from", self._begun_from),
@@ -273,7 +277,8 @@ def describe_metrics(stream: MetricStream, task: Task) -> None:
     stream.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.lr", stage="TRAIN")
     stream.metadata("train.grad_norm", stage="TRAIN")
-    stream.metadata("train.ips", unit="samples/s", goal="MAXIMIZE", stage="TRAIN")
+    what = "samples" if task.tokens_per_sample else "images"
+    stream.metadata("train.ips", unit=f"{what}/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.tokens_per_second", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.tokens_per_second_per_device", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.step_time", unit="s", goal="MINIMIZE", stage="TRAIN")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from paddock.data.config import CorpusConfig, DataConfig
+from importlib import import_module
+
+from paddock.data.config import DataConfig
 from paddock.errors import ConfigError, did_you_mean
 
-DATA_CONFIGS: dict[str, type[DataConfig]] = {"language_modeling": CorpusConfig}
+DATA_CONFIGS = {
+    "image_classification": ("images.config", "ImageData"),
+    "language_modeling": ("config", "CorpusConfig"),
+    "masked_language_modeling": ("config", "MaskedConfig"),
+    "question_answering": ("question_config", "QuestionAnsweringData"),
+    "sequence_classification": ("labelled_text_config", "LabelledTextData"),
+}
+"""By the task's name: a module of the data room, imported when it is asked for, and a class in it."""
 
 
 def data_config_class(task: object) -> type[DataConfig]:
@@ -14,4 +23,6 @@ def data_config_class(task: object) -> type[DataConfig]:
         raise ConfigError(
             f"task = {task}", why="there is no such task", fix=did_you_mean(str(task), sorted(DATA_CONFIGS))
         )
-    return DATA_CONFIGS[str(task)]
+    module, name = DATA_CONFIGS[str(task)]
+    found: type[DataConfig] = getattr(import_module(f"paddock.data.{module}"), name)
+    return found

@@ -22,10 +22,10 @@ from paddock.data.synthetic import SyntheticCorpus
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
-from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples
+from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
 
 
-class LanguageModeling:
+class LanguageModeling(Task):
     """Next-token prediction over one corpus or a blend of several, ready to be read."""
 
     measures: ClassVar[Mapping[str, Goal]] = {"loss": "MINIMIZE", "perplexity": "MINIMIZE"}

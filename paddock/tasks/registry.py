@@ -6,7 +6,13 @@ from importlib import import_module
 
 from paddock.tasks.task import Task
 
-_TASKS = {"language_modeling": "LanguageModeling"}
+_TASKS = {
+    "image_classification": "ImageClassification",
+    "language_modeling": "LanguageModeling",
+    "masked_language_modeling": "MaskedLanguageModeling",
+    "question_answering": "QuestionAnswering",
+    "sequence_classification": "SequenceClassification",
+}
 
 
 def task_class(name: str) -> type[Task]:

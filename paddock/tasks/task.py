@@ -16,6 +16,9 @@ Batch = dict[str, Tensor]
 Sample = dict[str, Any]
 Goal = Literal["MINIMIZE", "MAXIMIZE"]
 
+INDEX = "index"
+"""The entry of an evaluation's batch that numbers its samples, for `judge`; a model never sees it."""
+
 
 class Samples(Protocol):
     """Training samples by their number, without end."""
@@ -72,10 +75,19 @@ class Task(Protocol):
 
     def training_samples(self) -> Samples: ...
 
-    def validation_samples(self) -> Sequence[Sample]: ...
+    def validation_samples(self) -> Sequence[Sample]:
+        """In their own order. Where the sequence has `lengths`, batches are made of samples of like length."""
+
+    def notes(self) -> Sequence[str]:
+        """What a user should know of the samples that were asked for: what was left out, and the like."""
+        return ()
 
     def collate(self, samples: list[Sample]) -> Batch:
         """Samples as one batch of tensors, on the host. `labels` are among them; IGNORED is one that does not count."""
+
+    def finish(self, batch: Batch) -> Batch:
+        """The last touch to a batch, on the device that computes: what would make it larger on its way there."""
+        return batch
 
     def count(self, batch: Batch) -> int:
         """How many terms the model's loss sums over in this batch."""
@@ -85,6 +97,10 @@ class Task(Protocol):
 
     def metrics(self, judgement: Judgement) -> dict[str, float]:
         """What to report of an evaluation: the `measures`, `loss` among them."""
+
+    def summary(self, metrics: Mapping[str, float]) -> str | None:
+        """A line that people of this task expect to see after an evaluation."""
+        return None
 
     @property
     def tokens_per_sample(self) -> int:
