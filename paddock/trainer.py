@@ -134,7 +134,9 @@ class Trainer:
         from paddock.jobs.predict import Given, open_predictor, predict
 
         if sampling:
-            raise ConfigError(f"{', '.join(sampling)}: a {self.recipe.task} model writes no text, so nothing would use it")
+            raise ConfigError(
+                f"{', '.join(sampling)}: a {self.recipe.task} model writes no text, so nothing would use it"
+            )
         given = [Given(str(number), f"input_data[{number}]", value) for number, value in enumerate(inputs)]
         predictor = open_predictor(weights, self.recipe.train.device, batch_size)
         found = predict(predictor, given, top_k or 1)

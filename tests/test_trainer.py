@@ -11,6 +11,7 @@ import pytest
 from paddock import Trainer
 from paddock.cli.main import run
 from paddock.errors import ConfigError, DataError
+from paddock.testing.squad import write_squad
 
 SMALL: dict[str, Any] = {
     "model": {"layers": 2, "hidden": 32, "heads": 2, "context": 32, "vocab": 400, "dropout": 0.0},
@@ -49,6 +50,27 @@ def test_train_evaluate_predict(tmp_path: Path, capsys: pytest.CaptureFixture[st
         trainer.predict(input_data="The", temprature=0.0)
 
 
+def test_six_lines_answer_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    """As users of MindFormers write them, on a small model and questions in SQuAD's form."""
+    monkeypatch.chdir(tmp_path)
+    write_squad(Path("squad"), train=3000, validation=120)
+    trainer = Trainer(task="question_answering", model="bert_tiny", train_dataset="./squad/", eval_dataset="./squad/")
+    trainer.train()
+    measured = trainer.evaluate(eval_checkpoint=True)
+    assert measured["exact_match"] > 90 and measured["f1"] >= measured["exact_match"]
+    assert "QA Metric = {'QA Metric': {'exact_match': " in capfd.readouterr().err
+    context = "On Friday Clara Weber saw nine white swans in Vienna. It was a quiet morning."
+    given = [f"{context} - In which city was it?", {"context": context, "question": "How many were there?"}]
+    city, number = trainer.predict(predict_checkpoint=True, input_data=given)
+    assert city == {"text": "Vienna", "score": city["score"], "start": 46, "end": 52}
+    assert number["text"] == "nine" and 0 < number["score"] <= 1 and round(number["score"], 4) == number["score"]
+    tuned = Trainer(model="bert_tiny", train_dataset="squad", eval_dataset="squad", overrides={"train.steps": 2})
+    again = tuned.train(resume_or_finetune_from_checkpoint=str(trainer.run_dir), do_finetune=True)
+    assert again["step"] == 2 and again["best"]["exact_match"] > 80
+    with pytest.raises(ConfigError, match="a question_answering model writes no text"):
+        trainer.predict(input_data="x - y", temperature=1.0)
+
+
 def test_resume_and_finetune(tmp_path: Path) -> None:
     whole = small(tmp_path / "whole").train()
     part = small(tmp_path / "parts", overrides={"train.steps": 2})
@@ -65,9 +87,7 @@ def test_resume_and_finetune(tmp_path: Path) -> None:
 
 def test_over_two_processes(tmp_path: Path) -> None:
     heard: list[int] = []
-    trainer = small(
-        tmp_path, parallel="dp2", nproc_per_node=2, callbacks=[lambda step, metrics: heard.append(step)]
-    )
+    trainer = small(tmp_path, parallel="dp2", nproc_per_node=2, callbacks=[lambda step, metrics: heard.append(step)])
     alone = small(tmp_path / "alone")
     assert trainer.train()["loss"] == pytest.approx(alone.train()["loss"], rel=1e-5)
     assert heard[-1] == 4
