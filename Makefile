@@ -27,10 +27,10 @@ quickstart: $(VENV)/installed ## Pretrain a small GPT-2 on two processes, evalua
 	$(BIN)/paddock generate runs/quickstart --prompt "If a class" --max-new-tokens 60 --temperature 0.5
 
 test: $(VENV)/installed-dev ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: $(VENV)/installed-dev ## Run the tests, the slow ones too
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m ''
 
 lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between rooms
 	$(BIN)/ruff format --check .

@@ -81,7 +81,7 @@ def build(rank: int, world: int, layout: dict[str, Any], trained: bool) -> tuple
     parallel = ParallelConfig(**layout)
     mesh = build_mesh(derive_layout(parallel, world), rank, "cpu")
     engine = assemble(
-        CONFIG, parallel, mesh, torch.device("cpu"), micro=1, sequence_length=1024, micro_batches=parallel.pipeline
+        CONFIG, parallel, mesh, torch.device("cpu"), micro=1, sample_size=1024, micro_batches=parallel.pipeline
     )
     fill(engine, 1)
     optimizer = torch.optim.AdamW(engine.trained)

@@ -6,115 +6,34 @@ of them alike. The figure of a setting is its fastest round. Run: python benchma
 
 from __future__ import annotations
 
-import argparse
-import csv
-import json
-import os
-import platform
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable
-from datetime import date
-from pathlib import Path
+from comparison import Child, Result, Row, compare, measure_gemm, paddock_train, timed
 
 BATCH, SEQUENCE = 2, 512
-SETTINGS = ["gemm", "hf-eager", "hf-best", "paddock-loop", "paddock-train", "paddock-compiled"]
+TOKENS = BATCH * SEQUENCE
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--settings", nargs="*", default=SETTINGS)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(CHILDREN[arguments.child](arguments.steps)))
-        return
-    best: dict[str, dict[str, float]] = {}
-    for round_number in range(arguments.rounds):
-        for setting in arguments.settings:
-            result = run_child(setting, arguments.steps)
-            print(f"round {round_number + 1} {setting}: {result}", file=sys.stderr, flush=True)
-            key = "flops" if setting == "gemm" else "tokens_per_second"
-            if setting not in best or result[key] > best[setting][key]:
-                best[setting] = result
-    report(best)
-
-
-def run_child(setting: str, steps: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", setting, "--steps", str(steps)]
-    with tempfile.TemporaryDirectory() as cache:  # nobody profits from what an earlier run has compiled
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    result: dict[str, float] = json.loads(output.strip().splitlines()[-1])
-    return result
-
-
-def report(best: dict[str, dict[str, float]]) -> None:
-    """Print the ratios that the project promises, and keep them."""
-    import torch
-
+def rows(best: dict[str, Result]) -> list[Row]:
+    """The ratios that the project promises."""
     from paddock.config.load import load_recipe
 
     flops_per_token = 3 * load_recipe("gpt2/117m").model.forward_flops(SEQUENCE) / SEQUENCE
-    ours = best["paddock-loop"]["tokens_per_second"]
-    rows = [
-        ("best GEMM, GFLOP/s", best["gemm"]["flops"] / 1e9, ""),
-        *((f"{name}, tokens/s", result["tokens_per_second"], "") for name, result in best.items() if name != "gemm"),
+    ours = best["paddock-loop"]
+    return [
+        ("best GEMM, GFLOP/s", best["gemm"]["speed"] / 1e9, ""),
+        *((f"{name}, tokens/s", result["speed"], "") for name, result in best.items() if name != "gemm"),
         *((f"{name}, peak MB", result["memory"] / 1e6, "") for name, result in best.items() if name != "gemm"),
-        ("ratio to hf-eager", ours / best["hf-eager"]["tokens_per_second"], "≥ 1.2"),
-        ("ratio to hf-best", ours / best["hf-best"]["tokens_per_second"], "≥ 1.0"),
-        ("fraction of the GEMM", ours * flops_per_token / best["gemm"]["flops"], "≥ 0.77"),
-        ("paddock train ÷ bare loop", best["paddock-train"]["tokens_per_second"] / ours, "≥ 0.97"),
-        ("first step, s", best["paddock-loop"]["first_step"], "≤ 20"),
+        ("ratio to hf-eager", ours["speed"] / best["hf-eager"]["speed"], "≥ 1.2"),
+        ("ratio to hf-best", ours["speed"] / best["hf-best"]["speed"], "≥ 1.0"),
+        ("fraction of the GEMM", ours["speed"] * flops_per_token / best["gemm"]["speed"], "≥ 0.77"),
+        ("paddock train ÷ bare loop", best["paddock-train"]["speed"] / ours["speed"], "≥ 0.97"),
+        ("first step, s", ours["first_step"], "≤ 20"),
         ("first step with --train.compile on, s", best["paddock-compiled"]["first_step"], "≤ 20"),
-        ("peak memory ÷ hf-eager", best["paddock-loop"]["memory"] / best["hf-eager"]["memory"], "< 1"),
-        ("peak memory ÷ hf-best", best["paddock-loop"]["memory"] / best["hf-best"]["memory"], "< 1"),
+        ("peak memory ÷ hf-eager", ours["memory"] / best["hf-eager"]["memory"], "< 1"),
+        ("peak memory ÷ hf-best", ours["memory"] / best["hf-best"]["memory"], "< 1"),
     ]
-    for name, value, goal in rows:
-        print(f"{name:<30} {value:10.3f}  {goal}")
-    folder = Path(__file__).parent / "results"
-    machine = f"{platform.machine()}-{torch.get_num_threads()}cores"
-    path = folder / f"gpt2-training-{machine}-torch{torch.__version__.split('+')[0]}.csv"
-    with open(path, "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["date", "measure", "value", "goal"])
-        writer.writerows([date.today().isoformat(), name, f"{value:.4g}", goal] for name, value, goal in rows)
-    print(f"written to {path.name}", file=sys.stderr)
 
 
-def measure_gemm(steps: int) -> dict[str, float]:
-    from paddock.devices import measure_gemm_flops, select
-
-    adapter = select("cpu")
-    adapter.prepare()
-    return {"flops": measure_gemm_flops(adapter)}
-
-
-def timed(step: Callable[[], object], steps: int) -> dict[str, float]:
-    """The fastest of `steps` steps, after a first (compiling) and a second (allocating) one."""
-    from paddock.devices import select
-
-    started = time.perf_counter()
-    step()
-    first = time.perf_counter() - started
-    step()
-    durations = []
-    for _ in range(steps):
-        started = time.perf_counter()
-        step()
-        durations.append(time.perf_counter() - started)
-    return {
-        "tokens_per_second": BATCH * SEQUENCE / sorted(durations)[len(durations) // 2],
-        "first_step": first,
-        "memory": float(select("cpu").memory_used() or 0),
-    }
-
-
-def huggingface(steps: int, tuned: bool) -> dict[str, float]:
+def huggingface(steps: int, tuned: bool) -> Result:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -137,10 +56,10 @@ def huggingface(steps: int, tuned: bool) -> dict[str, float]:
         optimizer.step()
         optimizer.zero_grad()
 
-    return timed(step, steps)
+    return timed(step, steps, TOKENS)
 
 
-def paddock_loop(steps: int, compiled: bool = False) -> dict[str, float]:
+def paddock_loop(steps: int, compiled: bool = False) -> Result:
     """Our model and our optimizer, in a loop with nothing around it."""
     import torch
 
@@ -168,44 +87,23 @@ def paddock_loop(steps: int, compiled: bool = False) -> dict[str, float]:
         optimizer.step()
         optimizer.zero_grad()
 
-    return timed(step, steps)
+    return timed(step, steps, TOKENS)
 
 
-def paddock_train(steps: int) -> dict[str, float]:
-    """The command itself, its own metrics read back."""
-    with tempfile.TemporaryDirectory() as folder:
-        run_dir = Path(folder) / "run"
-        command = [sys.executable, "-m", "paddock", "train", "gpt2/117m", "--data.source", "synthetic"]
-        command += ["--data.sequence-length", str(SEQUENCE), "--batch.micro", str(BATCH), "--batch.global", str(BATCH)]
-        command += [
-            "--steps",
-            str(steps + 2),
-            "--evaluate.every",
-            "None",
-            "--log.every",
-            "1",
-            "--run-dir",
-            str(run_dir),
-        ]
-        command += ["--checkpoint.every", "None", "--schedule.warmup", "0"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    data = [record["data"] for record in records if "train.step_time" in record.get("data", {})]
-    durations = sorted(entry["train.step_time"] for entry in data)
-    return {
-        "tokens_per_second": BATCH * SEQUENCE / durations[len(durations) // 2],
-        "memory": max(entry["train.memory"] for entry in data),
-    }
+def train_command(steps: int) -> Result:
+    flags = ["gpt2/117m", "--data.source", "synthetic", "--data.sequence-length", str(SEQUENCE)]
+    flags += ["--batch.micro", str(BATCH), "--batch.global", str(BATCH), "--schedule.warmup", "0"]
+    return paddock_train(flags, steps, TOKENS)
 
 
-CHILDREN: dict[str, Callable[[int], dict[str, float]]] = {
+CHILDREN: dict[str, Child] = {
     "gemm": measure_gemm,
     "hf-eager": lambda steps: huggingface(steps, tuned=False),
     "hf-best": lambda steps: huggingface(steps, tuned=True),
     "paddock-loop": paddock_loop,
+    "paddock-train": train_command,
     "paddock-compiled": lambda steps: paddock_loop(steps, compiled=True),
-    "paddock-train": paddock_train,
 }
 
 if __name__ == "__main__":
-    main()
+    compare(__doc__ or "", __file__, CHILDREN, rows)

@@ -43,7 +43,7 @@ def build(rank: int, **changes: Any) -> Engine:
         mesh,
         torch.device("cpu"),
         micro=1,
-        sequence_length=SEQUENCE,
+        sample_size=SEQUENCE,
         micro_batches=1,
     )
     fill(engine, 0)

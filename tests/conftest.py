@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from paddock.cli.main import run
@@ -15,9 +16,15 @@ from paddock.testing.tiny import TINY
 
 Run = Callable[..., int]
 
-# No test depends on how fast the machine is.
-settings.register_profile("paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No test depends on how fast the machine is. Whoever develops draws new examples each time; a gate always draws the
+# same, so that it judges the change and not the draw.
+settings.register_profile(
+    "paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
 settings.load_profile("paddock")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # several test processes share the cores
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
 
+from pydantic import Field, PositiveInt, model_validator
+
+from paddock.errors import bad_value
 from paddock.schema import ConfigModel
 
 FOLDER = "checkpoints"
@@ -13,12 +16,26 @@ FOLDER = "checkpoints"
 class CheckpointConfig(ConfigModel):
     """Checkpoints; one is always written at the end of a run, and when it is stopped."""
 
-    every: int | None = Field(1000, gt=0)
-    """Steps between checkpoints; None is only at the end."""
+    every: PositiveInt | Literal["epoch"] | None = 1000
+    """Steps between checkpoints, or epoch; None is only at the end."""
     keep: int | None = Field(3, gt=0)
     """How many to keep, the newest; the best one always stays; None keeps all."""
     asynchronous: bool = False
     """Let training go on while a checkpoint is written, from a copy that takes the memory of what is saved."""
     load: str | None = None
     """auto: continue this run directory, if it has a checkpoint; a run or checkpoint directory: continue from
-    there (weights, optimizer, schedule, data position); a Hugging Face folder: start from its weights."""
+    there (weights, optimizer, schedule, data position); a Hugging Face folder or, for a ResNet, a file of weights
+    (.safetensors, .pth, .pth.tar): start from its weights."""
+    weights_only: bool = False
+    """Take nothing but the weights of what is loaded, and begin at the first step."""
+
+    @model_validator(mode="after")
+    def _weights_of_something(self) -> CheckpointConfig:
+        if self.weights_only and self.load in (None, "auto"):
+            raise bad_value(
+                "checkpoint.weights_only",
+                "true",
+                f"checkpoint.load = {self.load} names no weights to begin with",
+                "set --checkpoint.load RUN, CHECKPOINT, FOLDER or FILE, or leave it out",
+            )
+        return self

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from paddock.checkpoint.matching import Matched, StoredWeight, match, names_that_differ
 from paddock.checkpoint.safetensors_writer import sync_tree, write_json, write_shards
-from paddock.checkpoint.weight_files import StoredTensor, open_weights, read_json
+from paddock.checkpoint.weight_files import read_json
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import disk_errors, sync_directory
 from paddock.models.config import ModelConfig
-from paddock.models.registry import CONFIGS, huggingface_of
+from paddock.models.registry import CONFIGS, huggingface_of, public_weights_of
 from paddock.models.translation import TensorRule, Translation
 from paddock.parallel.placement import local, part_like
 
@@ -29,12 +30,15 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 MAX_SHARD_BYTES = 5 * 10**9
 """Where transformers, too, begins another file."""
 
-_LISTED = 10
-
 
 def is_huggingface_folder(path: str | Path) -> bool:
     """Whether this is a folder with a `config.json`; what is in it, `read_config` tells."""
     return (Path(path) / "config.json").is_file()
+
+
+def holds_weights(path: str | Path) -> bool:
+    """Whether this is somebody else's weights: such a folder, or a file with the names that are public."""
+    return is_huggingface_folder(path) or Path(path).is_file()
 
 
 def read_config(path: str | Path) -> ModelConfig:
@@ -53,35 +57,44 @@ def read_config(path: str | Path) -> ModelConfig:
     return _translation(str(family)).from_huggingface_config(values)
 
 
-def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Copy a folder's weights into `model`, whose `config` says what they must be.
+def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False) -> list[str]:
+    """Copy a folder's weights into `model`, whose `config` says what they must be; returns what to say about it.
 
-    Nothing is copied unless all of them fit. A model that holds a part of the layers takes that part.
+    Nothing is copied unless all of them fit. A model that holds a part of the layers takes that part. With
+    `new_heads`, a head that the folder lacks stays as it is: for training, which begins it anew.
     """
     config = model.config
     assert isinstance(config, ModelConfig)
-    parameters = dict(model.named_parameters())
-    copied = set()
+    # Weights, and what a model has measured: all that it needs to compute the same.
+    parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    found = match_folder(path, config, new_heads=new_heads)
+    without_rule = set(parameters) - set(found.weights) - set(found.fresh)
+    assert not without_rule, f"no rule for {without_rule}"
     with torch.no_grad():
-        for name, value in read_weights(path, config, parameters):
-            local(parameters[name].data).copy_(part_like(value, parameters[name].data))
-            copied.add(name)
-    assert copied == set(parameters), f"no rule for {set(parameters) - copied}"
+        for name, parameter in parameters.items():
+            if name in found.weights:
+                local(parameter.data).copy_(part_like(found.weights[name].read(), parameter.data))
+    return found.remarks()
 
 
-def read_weights(
-    path: str | Path, config: ModelConfig, names: Collection[str] | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """Our names and tensors, one at a time (all, or those in `names`), from a folder that fits `config`.
+def stored_weights(path: str | Path, config: ModelConfig) -> dict[str, StoredWeight]:
+    """By our names, what a folder that fits `config` holds; nothing is read before it is asked for.
 
     The tensors may be views into the file: copy them, never change them.
     """
+    return match_folder(path, config).weights
+
+
+def match_folder(path: str | Path, config: ModelConfig, *, new_heads: bool = False) -> Matched:
+    """What a folder holds of the model that `config` describes; with `new_heads` it may lack the head."""
     folder = Path(path)
-    translation = _translation(config.family)
-    _check_same_model(folder, config, translation)
-    for rule, stored in _match(folder, translation, translation.tensors(config)):
-        if names is None or rule.ours in names:
-            yield rule.ours, rule.to_ours(stored.read())
+    if folder.is_file():
+        translation = public_weights_of(config.family)
+    else:
+        translation = _translation(config.family)
+        _check_same_model(folder, config, translation)
+    reset = getattr(config, "reset_head", False)
+    return match(folder, translation, translation.tensors(config), new_heads=new_heads, reset=reset)
 
 
 def save_folder(
@@ -106,8 +119,8 @@ def save_folder(
     _refuse_existing(path)
     translation = _translation(config.family)
     rules = translation.tensors(config)
-    by_name = {rule.theirs: rule for rule in rules}
-    problems = _names_that_differ({rule.ours for rule in rules}, set(state))
+    by_name = {name: rule for rule in rules for name in rule.names}
+    problems = names_that_differ({rule.ours for rule in rules}, set(state))
     if problems:
         raise DataError("the weights are not those of the config", why="; ".join(problems))
     settings = translation.to_huggingface_config(
@@ -120,13 +133,13 @@ def save_folder(
             partial.mkdir(parents=True)
             write_shards(
                 partial,
-                {rule.theirs: rule.their_shape for rule in rules},
+                {name: shape for rule in rules for name, shape in rule.shapes.items()},
                 DTYPES[dtype],
-                lambda name: _exported(by_name[name], state, DTYPES[dtype]),
+                lambda name: _exported(by_name[name], name, state, DTYPES[dtype]),
                 max_shard_bytes,
             )
             write_json(partial / "config.json", settings)
-            special = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
+            special = {name: settings.get(name) for name in ("bos_token_id", "eos_token_id")}
             if special := {name: token for name, token in special.items() if token is not None}:
                 write_json(partial / "generation_config.json", special)
             if add_files is not None:
@@ -163,56 +176,6 @@ def _check_same_model(folder: Path, config: ModelConfig, translation: Translatio
             )
 
 
-def _match(folder: Path, translation: Translation, rules: list[TensorRule]) -> list[tuple[TensorRule, StoredTensor]]:
-    """Each rule with its tensor; an error that lists everything that is missing, unknown or does not fit."""
-    stored: dict[str, StoredTensor] = {}
-    for found, tensor in open_weights(folder).items():
-        name = translation.canonical_name(found)
-        if name in stored:
-            raise DataError(f"{tensor.file} has {name} twice", why=f"once as {found}, once under its other name")
-        if name is not None:
-            stored[name] = tensor
-    tied = {name: stored.pop(name) for name in translation.TIED_NAMES if name in stored}
-    problems = _names_that_differ({rule.theirs for rule in rules}, set(stored))
-    present = [(rule, stored[rule.theirs]) for rule in rules if rule.theirs in stored]
-    misshapen = [(rule, tensor) for rule, tensor in present if tensor.shape != rule.their_shape]
-    problems += _listed(
-        "of another shape",
-        [f"{rule.theirs} {list(tensor.shape)}, not {list(rule.their_shape)}" for rule, tensor in misshapen],
-    )
-    whole = [f"{rule.theirs} {tensor.dtype}" for rule, tensor in present if not tensor.floating]
-    problems += _listed("not floating point", whole)
-    if problems:
-        raise DataError(
-            f"the weights in {folder} do not fit the model",
-            why="; ".join(problems),
-            fix="the folder is incomplete, or holds another model: check its config.json, or copy it again",
-        )
-    for name, tensor in tied.items():
-        _check_tied(name, tensor, translation.TIED_NAMES[name], stored[translation.TIED_NAMES[name]])
-    return present
-
-
-def _check_tied(name: str, tensor: StoredTensor, original_name: str, original: StoredTensor) -> None:
-    if tensor.shape != original.shape or not torch.equal(tensor.read(), original.read()):
-        raise DataError(
-            f"{tensor.file}: {name} differs from {original_name}",
-            why="the two are untied; our model has one weight for both",
-            fix="use a model with tied embeddings",
-        )
-
-
-def _names_that_differ(needed: set[str], found: set[str]) -> list[str]:
-    return _listed("missing", sorted(needed - found)) + _listed("unknown", sorted(found - needed))
-
-
-def _listed(problem: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return [f"{len(names)} {problem}: {', '.join(names[:_LISTED])}{more}"]
-
-
 def _refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
         raise ConfigError(
@@ -222,14 +185,14 @@ def _refuse_existing(path: Path) -> None:
         )
 
 
-def _exported(rule: TensorRule, state: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+def _exported(rule: TensorRule, name: str, state: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
     value = state[rule.ours].detach()
     if value.shape != rule.our_shape:
         raise DataError(
             f"{rule.ours} has the shape {list(value.shape)}",
             why=f"the config asks for {list(rule.our_shape)}",
         )
-    exported = rule.to_theirs(value.to("cpu", dtype))
+    exported = rule.part_of_theirs(value.to("cpu", dtype), name)
     if dtype == torch.float16 and not bool(exported.isfinite().all()):
         raise DataError(
             f"{rule.ours} does not fit float16",

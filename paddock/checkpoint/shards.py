@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,11 +43,13 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of a tensor: where it begins in the whole, and the values."""
+    """A box of a tensor: where it begins in the whole, and the values. Those that `read` gives, one piece at a time
+    while they are written, are not here before: `values` then has their shape and type only."""
 
     name: str
     offsets: tuple[int, ...]
     values: Tensor
+    read: Callable[[], Tensor] | None = None
 
     @property
     def key(self) -> Key:
@@ -100,7 +102,9 @@ def write_pieces(file: Path, pieces: Sequence[Piece]) -> FileRecord:
     try:
         writer.write(header)
         for piece in ordered:
-            writer.write(bytes_of(piece.values.cpu().contiguous()))
+            values = piece.values if piece.read is None else piece.read().to(piece.values.dtype)
+            assert values.shape == piece.values.shape
+            writer.write(bytes_of(values.cpu().contiguous()))
         return writer.finish()
     finally:
         writer.close()

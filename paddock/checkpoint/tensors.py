@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +10,23 @@ from torch.optim import Optimizer
 
 MODEL = "model."
 OPTIMIZER = "optimizer."
+AVERAGE = "average."
+"""Of the weights over time, where a run keeps one: what to use of a trained model."""
 
 
-def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None) -> dict[str, Tensor]:
+def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None, prefix: str = MODEL) -> dict[str, Tensor]:
     """`model.<name>` for parameters and buffers, `optimizer.<kind>.<name>` for the optimizer's state."""
-    tensors = {MODEL + name: tensor for model in models for name, tensor in model.state_dict().items()}
+    tensors = {prefix + name: tensor for model in models for name, tensor in model.state_dict().items()}
     if optimizer is not None:
         for name, parameter in _named(models).items():
             for kind, value in optimizer.state.get(parameter, {}).items():
                 tensors[f"{OPTIMIZER}{kind}.{name}"] = value
     return tensors
+
+
+def prefix_of_weights(saved: Collection[str]) -> str:
+    """Under which of its names a checkpoint has the weights of a trained model."""
+    return AVERAGE if any(name.startswith(AVERAGE) for name in saved) else MODEL
 
 
 def copy_to_twins(models: Sequence[nn.Module]) -> None:

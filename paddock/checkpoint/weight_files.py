@@ -1,4 +1,4 @@
-"""The weights in a Hugging Face folder, by name: known at once, read one at a time.
+"""The weights in a Hugging Face folder or in a file, by name: known at once, read one at a time.
 
 Safetensors and torch's own files, whole or in shards. Both are mapped into memory, so that what is not asked
 for is not read. Which names and shapes a model needs is not known here.
@@ -38,8 +38,14 @@ class StoredTensor:
     read: Callable[[], Tensor]
 
 
+NESTED = ("state_dict_ema", "model_ema", "state_dict", "model")
+"""Where training scripts keep the weights in a file with more in it: an average of them, if there is one."""
+
+
 def open_weights(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor in the folder's weight files. Every file is opened, so a broken one is an error here."""
+    """Every tensor in the folder's weight files, or in one file. Every file is opened, so a broken one is an error."""
+    if folder.is_file():
+        return _open(folder)
     for name in SINGLE_FILES:
         if (folder / name).is_file():
             return _open(folder / name)
@@ -123,6 +129,8 @@ def _open_torch(file: Path) -> dict[str, StoredTensor]:
         values = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # whatever a broken or foreign pickle provokes
         raise _unreadable(file, error) from error
+    if isinstance(values, dict):
+        values = next((values[key] for key in NESTED if isinstance(values.get(key), dict)), values)
     if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
         raise DataError(f"{file} is not a file of weights", why="it does not hold tensors by name")
     return {

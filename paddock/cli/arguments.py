@@ -95,7 +95,7 @@ def apply_flags(
 def alias_page() -> str:
     """The table of foreign flags, as text."""
     lines = []
-    for system, aliases in TABLE:
-        lines += ["", "shorthands:" if system == "Paddock" else f"flags of {system} that work here too:"]
-        lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in aliases]
+    for system in TABLE:
+        lines += ["", "shorthands:" if system.name == "Paddock" else f"flags of {system.name} that work here too:"]
+        lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in system.aliases]
     return "\n".join(lines)

@@ -20,7 +20,8 @@ class ConvertOptions:
     source: tyro.conf.Positional[str]
     """A run directory, a checkpoint, or a Hugging Face folder."""
     destination: tyro.conf.Positional[Path]
-    """What to write; it must not exist yet."""
+    """What to write; it must not exist yet. A name that ends in .safetensors is one file with the names that are public
+    (for a ResNet: torchvision's and timm's)."""
     to: Literal["huggingface", "paddock"] = "huggingface"
     """The form to write."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"

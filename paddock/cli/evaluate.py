@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.cli.arguments import RecipeCommand, apply_flags, parse_recipe_command
 from paddock.config.load import load_recipe
+from paddock.config.recipe import Recipe
+from paddock.launch.options import LaunchOptions
 from paddock.parallel.config import ParallelConfig
+from paddock.telemetry.format import duration
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Loss and perplexity of a trained model over the whole validation set.
+    """What a trained model is worth on the whole validation set: its loss, and what its task measures.
 
     Give a run directory (its newest checkpoint is taken), or a recipe with --checkpoint.load. Every sample counts
     exactly once, with any number of processes."""
@@ -23,9 +28,23 @@ class EvaluateOptions:
 
 def main(arguments: list[str]) -> None:
     command = _parse(arguments)
+    show_evaluation(command.recipe, command.launch, command.options.json)
+
+
+def show_evaluation(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
+    """Evaluate and print."""
     from paddock.jobs.evaluate import evaluate
 
-    evaluate(command.recipe, command.launch, command.options.json)
+    result = evaluate(recipe, launch)
+    if result is None:  # another process speaks
+        return
+    if as_json:
+        print(json.dumps(result))
+        return
+    apart = ("val.samples", "val.ips")
+    numbers = [f"{name} {value:.4f}" for name, value in result.items() if name.startswith("val.") and name not in apart]
+    print(f"{'  '.join(numbers)}  ({result['val.samples']} samples)", flush=True)
+    print(f"{result['checkpoint']}: {duration(result['seconds'])}", file=sys.stderr)
 
 
 def _parse(arguments: list[str]) -> RecipeCommand[EvaluateOptions]:

@@ -10,12 +10,15 @@ from paddock.errors import UserError, did_you_mean
 
 VERBS = {
     "train": "train the model of a recipe",
-    "evaluate": "loss and perplexity of a trained model over the whole validation set",
+    "evaluate": "what a trained model is worth on the whole validation set",
     "generate": "let a trained model continue your text",
+    "predict": "answer questions, or tell what a text or an image is, with a trained model",
+    "benchmark": "how fast a recipe's model computes on this machine; needs no data",
     "convert": "checkpoints to and from Hugging Face folders",
     "preprocess": "text to indexed tokens, ready for training",
     "data": "look into indexed corpora, join them, check them",
     "check": "check a recipe before it runs",
+    "zoo": "the recipes that come with Paddock",
     "doctor": "what this machine has: devices, libraries, collective backends",
 }
 

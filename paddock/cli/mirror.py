@@ -38,7 +38,8 @@ def mirror(original: Any) -> Any:
             kind = Union[tuple(members(kind))]  # noqa: UP007 (tyro checks this spelling of a union by itself)
         argument = tyro.conf.arg(name=key, help=texts.get(name))
         fields.append((name, Annotated[kind, argument], dataclasses.field(default=value)))
-    return dataclasses.make_dataclass(owner.__name__, fields, frozen=True, namespace={"__doc__": owner.__doc__})()
+    namespace = {"__doc__": owner.__doc__}
+    return dataclasses.make_dataclass(owner.__name__, fields, namespace=namespace, eq=False, repr=False)()
 
 
 def plain(mirrored: Any, owner: type[BaseModel]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.cli.arguments import parse_recipe_command
-from paddock.cli.check import show_config
 from paddock.errors import ConfigError, bad_value
 
 
@@ -27,15 +26,27 @@ class TrainOptions:
     rank: int = 0
     """With --dry-run --world: the process to look at."""
     json: bool = False
-    """With --dry-run: print the result as JSON."""
+    """With --dry-run, --evaluate-only or --benchmark-only: print the result as JSON."""
+    evaluate_only: bool = False
+    """Evaluate what --checkpoint.load names, as `paddock evaluate` does, and stop."""
+    benchmark_only: bool = False
+    """Measure forward passes, as `paddock benchmark` does, and stop."""
 
     def check(self) -> None:
         """Raise ConfigError for options that would be ignored."""
-        for flag, given in (("--world", self.world is not None), ("--json", self.json)):
-            if given and not self.dry_run:
+        instead = [self.dry_run, self.evaluate_only, self.benchmark_only]
+        if sum(instead) > 1:
+            raise ConfigError("--dry-run, --evaluate-only and --benchmark-only exclude each other", fix="choose one")
+        without = [("--world", self.world is not None and not self.dry_run), ("--json", self.json and not any(instead))]
+        for flag, ignored in without:
+            if ignored:
                 raise ConfigError(
                     f"{flag} is for dry runs, and would be ignored", fix=f"add --dry-run, or leave {flag} out"
                 )
+        if self.run_dir is not None and (self.evaluate_only or self.benchmark_only):
+            raise ConfigError(
+                f"--run-dir {self.run_dir} would be ignored", why="nothing is written", fix="leave it out"
+            )
         if self.rank and self.world is None:
             raise ConfigError(
                 "--rank is for dry runs with --world, and would be ignored", fix="add --dry-run --world N"
@@ -48,11 +59,21 @@ def main(arguments: list[str]) -> None:
     command = parse_recipe_command(TrainOptions, "train", arguments)
     options = command.options
     options.check()
-    if not options.dry_run:
+    if options.evaluate_only:
+        from paddock.cli.evaluate import show_evaluation
+
+        show_evaluation(command.recipe, command.launch, options.json)
+    elif options.benchmark_only:
+        from paddock.cli.benchmark import BenchmarkConfig, measure
+
+        measure(command.recipe, BenchmarkConfig(), command.launch, options.json)
+    elif not options.dry_run:
         from paddock.jobs.train import train
 
         train(command.name, command.recipe, command.launch, options.run_dir)
     elif options.world is None:
+        from paddock.cli.check import show_config
+
         show_config(command.recipe, command.launch.world_size, options.json)
     else:
         from paddock.jobs.dry_run import dry_run

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from paddock.config.names import MODEL_ALIASES
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, did_you_mean
 from paddock.files import atomic_write
@@ -27,7 +28,8 @@ def recipe_names() -> list[str]:
 
 def find_recipe(name: str, beside: Path | None = None) -> Path:
     """The file behind a name; `beside` is the folder of the recipe that extends it."""
-    shipped = [SHIPPED / f"{name}.yaml", SHIPPED / name / "base.yaml"]
+    own = MODEL_ALIASES.get(name, name)
+    shipped = [SHIPPED / f"{own}.yaml", SHIPPED / own / "base.yaml"]
     looks_like_path = name.endswith((".yaml", ".yml")) or name.startswith((".", "/", "~"))
     places = [Path(name).expanduser()] if looks_like_path else shipped
     if looks_like_path and beside is not None:
@@ -42,7 +44,7 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
             f"{name} is a directory, not a recipe",
             fix=f"give {name}/config.yaml if it is a run directory, or a shipped recipe by name",
         )
-    raise ConfigError(f'there is no recipe "{name}"', fix=did_you_mean(name, recipe_names()))
+    raise ConfigError(f'there is no recipe "{name}"', fix=did_you_mean(name, [*recipe_names(), *MODEL_ALIASES]))
 
 
 def read_values(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from paddock.models.config import ModelConfig
 from paddock.models.registry import config_class
 from paddock.parallel.config import ParallelConfig
 from paddock.schema import ConfigModel
+from paddock.tasks.config import data_config_class
 from paddock.telemetry.config import LogConfig
 from paddock.training.config import (
     BatchConfig,
@@ -27,7 +28,7 @@ from paddock.training.config import (
 class Recipe(ConfigModel):
     """Everything that decides what a run computes."""
 
-    task: Literal["language_modeling"] = "language_modeling"
+    task: str = "language_modeling"
     """What joins the model, the data, the loss and the metric."""
     model: ModelConfig
     """The shape of the model."""
@@ -60,13 +61,22 @@ class Recipe(ConfigModel):
 
 
 @cache
-def recipe_class(family: str) -> type[Recipe]:
-    """`Recipe` with the model section of one family, so that its fields are known by type."""
-    return create_model("Recipe", __base__=Recipe, __doc__=Recipe.__doc__, model=(config_class(family), ...))
+def recipe_class(family: str, task: str) -> type[Recipe]:
+    """`Recipe` with the model section of one family and the data section of one task, so that fields are known."""
+    return create_model(
+        "Recipe",
+        __base__=Recipe,
+        __doc__=Recipe.__doc__,
+        task=(Literal[task], task),  # type: ignore[arg-type]
+        model=(config_class(family), ...),
+        data=(data_config_class(task), ...),
+    )
 
 
 def recipe_from_dict(values: dict[str, Any]) -> Recipe:
     """Check plain values, as read from YAML, and make them a recipe."""
     section = values.get("model")
     family = section.get("family") if isinstance(section, dict) else None
-    return recipe_class(config_class(family).model_fields["family"].default)(**values)
+    task = values.get("task", Recipe.model_fields["task"].default)
+    data_config_class(task)
+    return recipe_class(config_class(family).model_fields["family"].default, task)(**values)

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from paddock.config.recipe import Recipe
+from paddock.config.task_rules import TASK_RULES, Rule
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, bad_value
 from paddock.parallel.layout import Layout, derive_layout
@@ -44,9 +44,14 @@ class RuleResult:
 
 def check_recipe(recipe: Recipe, world: int) -> Arithmetic:
     """Check every rule for a training run over `world` processes; the first that is broken is raised."""
-    for _, rule in RULES:
+    for _, rule in rules_of(recipe):
         rule(recipe, world)
     return arithmetic_of(recipe, world)
+
+
+def rules_of(recipe: Recipe) -> list[tuple[str, Rule]]:
+    """Those of every recipe, those of its task, and whether what they leave can be evaluated."""
+    return [*RULES, *TASK_RULES.get(recipe.task, []), ("evaluation", _evaluation)]
 
 
 def arithmetic_of(recipe: Recipe, world: int) -> Arithmetic:
@@ -66,7 +71,7 @@ def check_layout(recipe: Recipe, world: int) -> Arithmetic:
 def examine(recipe: Recipe, world: int) -> list[RuleResult]:
     """Every rule with its outcome, for people to read."""
     results = []
-    for name, rule in RULES:
+    for name, rule in rules_of(recipe):
         try:
             results.append(RuleResult(name, True, rule(recipe, world)))
         except ConfigError as error:
@@ -80,7 +85,7 @@ def _layout(recipe: Recipe, world: int) -> str:
 
 def _tensor(recipe: Recipe, world: int) -> str:
     model = recipe.model
-    return check_tensor(recipe.parallel, model.tensor_parts(), model.vocabulary(), recipe.data.sequence_length)
+    return check_tensor(recipe.parallel, model.tensor_parts(), model.vocabulary(), recipe.data.sample_size())
 
 
 def _pipeline(recipe: Recipe, world: int) -> str:
@@ -120,20 +125,6 @@ def _advice(recipe: Recipe, plan: BatchPlan) -> str:
     return "set " + " or ".join(f"--batch.micro {share // count} ({count} micro-batches)" for count in legal)
 
 
-def _sequence(recipe: Recipe, world: int) -> str:
-    length, context = recipe.data.sequence_length, recipe.model.longest_sequence()
-    if context is None:
-        return f"sequence {length}"
-    if length > context:
-        raise bad_value(
-            "data.sequence_length",
-            length,
-            f"the model has only {context} positions",
-            f"set --data.sequence-length {context} or less, or --model.context {length}",
-        )
-    return f"sequence {length} ≤ context {context}"
-
-
 def _length(recipe: Recipe, world: int) -> str:
     limits = {name: getattr(recipe.train, name) for name in ("steps", "samples", "epochs")}
     given = [f"{value} {name}" for name, value in limits.items() if value is not None]
@@ -155,18 +146,20 @@ def _schedule(recipe: Recipe, world: int) -> str:
             f"it is above optimizer.lr {peak}, so the rate would rise",
             f"set --schedule.min-lr to at most {peak}",
         )
-    end = schedule.decay_steps or recipe.train.steps
+    end = schedule.decay_steps or (recipe.train.steps if schedule.unit == "steps" else recipe.train.epochs)
     if end is not None:
-        warmup = warmup_steps(schedule, end)
+        counts_epochs = schedule.unit == "epochs"
+        warmup = schedule.warmup * (end if schedule.warmup < 1 else 1) if counts_epochs else warmup_steps(schedule, end)
         # A short trial of a long recipe may end within its warm-up; a decay that never begins is a mistake.
         if schedule.decay_steps is not None and warmup >= end and schedule.name != "constant":
             raise bad_value(
                 "schedule.warmup",
                 schedule.warmup,
-                f"{warmup} warm-up steps leave nothing of the {end} steps for the decay",
+                f"{warmup:g} warm-up {schedule.unit} leave nothing of the {end} {schedule.unit} for the decay",
                 f"set --schedule.warmup below {end}, or a longer --schedule.decay-steps",
             )
-        return f"{schedule.name}: {warmup} warm-up steps to {peak}, then to {schedule.min_lr} at step {end}"
+        unit = schedule.unit.removesuffix("s")
+        return f"{schedule.name}: {warmup:g} warm-up {unit}s to {peak}, then to {schedule.min_lr} at {unit} {end}"
     return f"{schedule.name}: warm-up {schedule.warmup}, {peak} to {schedule.min_lr} at the end of the run"
 
 
@@ -186,70 +179,32 @@ def _precision(recipe: Recipe, world: int) -> str:
     return f"float16, loss scale {precision.loss_scale}"
 
 
-def _corpus(recipe: Recipe, world: int) -> str:
-    data, tokenizer = recipe.data, recipe.tokenizer
-    if data.source == "indexed" and data.path is None:
-        raise ConfigError(
-            "data.path is not set, and data.source = indexed reads it",
-            why="there is no corpus to train on",
-            fix="set --data.path PREFIX, or take --data.source embedded or synthetic",
-        )
-    reads_text = data.source == "embedded"
-    if reads_text and tokenizer.kind == "none":
-        raise bad_value(
-            "tokenizer.kind",
-            "none",
-            f"data.source = {data.source} is text, and nothing turns it into tokens",
-            "set --tokenizer.kind trained, gpt2 or file",
-        )
-    if not reads_text and tokenizer.kind == "trained":
-        raise bad_value(
-            "tokenizer.kind",
-            "trained",
-            f"data.source = {data.source} is already tokens, so there is no text to learn a tokenizer from",
-            "set --tokenizer.kind gpt2 or file (for generating text), or none",
-        )
-    if data.source == "synthetic" and tokenizer.kind != "none":
-        raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
-    if data.minds_document_ends and data.eod is None and tokenizer.kind == "none":
-        raise ConfigError(
-            "the token that ends a document is not known",
-            why="data.reset_position_ids, reset_attention_mask and eod_mask_loss look for it",
-            fix="set --data.eod ID, or a --tokenizer.kind",
-        )
-    vocab = recipe.model.vocabulary()
-    if data.eod is not None and data.eod >= vocab:
-        raise bad_value("data.eod", data.eod, f"the model's tokens are 0 to {vocab - 1}", f"set it below {vocab}")
-    return f"{' '.join(map(str, [data.source, *(data.path or ())]))}, tokenizer {tokenizer.kind}"
-
-
 def _evaluation(recipe: Recipe, world: int) -> str:
     if recipe.evaluate.every is None:
         return "none"
-    if recipe.data.split[1] == 0:
+    lack = recipe.data.lacks_validation()
+    if lack is not None:
         raise bad_value(
-            "data.split",
-            list(recipe.data.split),
-            f"it leaves no validation part, and evaluate.every = {recipe.evaluate.every} evaluates on it",
-            "give the second weight a value, or set --evaluate.every None",
+            "evaluate.every",
+            recipe.evaluate.every,
+            f"{lack}, and there is nothing to evaluate on",
+            "change that, or set --evaluate.every None",
         )
     batches = "all" if recipe.evaluate.batches is None else recipe.evaluate.batches
-    return f"every {recipe.evaluate.every} steps, {batches} batches"
+    every = recipe.evaluate.every
+    return f"every {every if every == 'epoch' else f'{every} steps'}, {batches} batches"
 
 
 LAYOUT_RULES = ("layout", "tensor", "pipeline", "shard", "device", "batch")
 
-RULES: list[tuple[str, Callable[[Recipe, int], str]]] = [
+RULES: list[tuple[str, Rule]] = [
     ("layout", _layout),
     ("tensor", _tensor),
     ("pipeline", _pipeline),
     ("shard", _shard),
     ("device", _device),
     ("batch", _batch),
-    ("sequence", _sequence),
     ("length", _length),
     ("schedule", _schedule),
     ("precision", _precision),
-    ("corpus", _corpus),
-    ("evaluation", _evaluation),
 ]

@@ -46,19 +46,24 @@ class ArrayCache:
     folders: tuple[Path, ...]
     fingerprint: str
 
-    def get(self, key: dict[str, Any], build: Callable[[], Arrays]) -> Arrays:
-        """The arrays that `build` makes, from their file if there is one. `key` says what decides their content."""
+    def get(
+        self, key: dict[str, Any], build: Callable[[], Arrays], holds: Callable[[Arrays], bool] = lambda arrays: True
+    ) -> Arrays:
+        """The arrays that `build` makes, from their file if there is one. `key` says what decides their content.
+
+        Where that is not known beforehand, `holds` tells of arrays from a file whether they are still true.
+        """
         key = {**key, "corpus": self.fingerprint}
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24] + SUFFIX
         for folder in self.folders:
-            if (found := _read(folder / name, key)) is not None:
+            if (found := _read(folder / name, key)) is not None and holds(found):
                 return found
         built: Arrays | None = None
         for folder in self.folders:
             with _locked(folder) as usable:
                 if not usable:
                     continue
-                if (found := _read(folder / name, key)) is not None:
+                if (found := _read(folder / name, key)) is not None and holds(found):
                     return found
                 built = build() if built is None else built
                 if _write(folder / name, key, built) and (found := _read(folder / name, key)) is not None:

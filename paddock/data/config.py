@@ -12,11 +12,37 @@ from paddock.schema import ConfigModel
 
 
 class DataConfig(ConfigModel):
-    """The corpus, and how it is cut into samples."""
+    """Where the data comes from. Each task adds its own fields."""
 
-    source: Literal["indexed", "embedded", "synthetic"] = "indexed"
-    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; embedded: the Python language reference
-    that every CPython carries; synthetic: random tokens."""
+    source: str
+    """Where the data comes from."""
+    workers: int = Field(0, ge=0)
+    """Processes that read samples for each training process; 0 is a thread of its own."""
+    cache: str | None = None
+    """Where prepared data is kept; None is $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
+
+    def sample_size(self) -> int:
+        """What decides how much work a sample is: its positions, or the pixels along an image's side."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The source in a line, for people."""
+        return self.source
+
+    def describe_sample(self) -> str:
+        """How large a sample is, for people."""
+        return f"sequence {self.sample_size()}"
+
+    def lacks_validation(self) -> str | None:
+        """Why there is nothing to validate on; None where there is, or where only the files can tell."""
+        return None
+
+
+class TokensConfig(DataConfig):
+    """Indexed tokens, and how much of them is a sample."""
+
+    source: Literal["indexed", "synthetic"] = "indexed"
+    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; synthetic: random tokens."""
     path: tuple[float | str, ...] | None = None
     """indexed: the files' prefix, without .bin; several prefixes, or weights and prefixes in turn (0.7 a 0.3 b),
     make a blend. Without weights, corpora count by their tokens."""
@@ -24,18 +50,6 @@ class DataConfig(ConfigModel):
     """Weights of the training, validation and test parts, over documents."""
     sequence_length: int = Field(1024, gt=0)
     """Tokens in a sample."""
-    reset_position_ids: bool = False
-    """Count positions from 0 again after every end-of-document token."""
-    reset_attention_mask: bool = False
-    """Let tokens see only their own document."""
-    eod_mask_loss: bool = False
-    """Leave out of the loss what is predicted at an end-of-document token: the next document's beginning."""
-    eod: int | None = Field(None, ge=0)
-    """The end-of-document token that these three look for; None is the tokenizer's end_of_text."""
-    workers: int = Field(0, ge=0)
-    """Processes that read samples for each training process; 0 is a thread of its own."""
-    cache: str | None = None
-    """Where prepared data is kept; None is $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
 
     @field_validator("path", mode="before")
     @classmethod
@@ -49,22 +63,19 @@ class DataConfig(ConfigModel):
             return None
         return tuple(part for pair in parse_blend(path) for part in pair if part is not None)
 
-    @property
-    def minds_document_ends(self) -> bool:
-        """Whether samples must know where documents end."""
-        return self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
+    def sample_size(self) -> int:
+        return self.sequence_length
+
+    def describe(self) -> str:
+        return " ".join(map(str, [self.source, *(self.path or ())]))
+
+    def lacks_validation(self) -> str | None:
+        return f"data.split {list(self.split)} leaves no validation part" if self.split[1] == 0 else None
 
     @model_validator(mode="after")
-    def _check(self) -> DataConfig:
+    def _check_files(self) -> TokensConfig:
         if min(self.split) < 0 or sum(self.split) <= 0:
             raise bad_value("data.split", self.split, "the weights must not be negative, nor all zero")
-        if self.eod is not None and not self.minds_document_ends:
-            raise bad_value(
-                "data.eod",
-                self.eod,
-                "nothing looks for it",
-                "set --data.reset-position-ids, --data.reset-attention-mask or --data.eod-mask-loss, or leave it out",
-            )
         if self.source != "indexed" and self.path is not None:
             raise bad_value(
                 "data.path",
@@ -73,6 +84,49 @@ class DataConfig(ConfigModel):
                 "set --data.source indexed to read that path, or --data.path None",
             )
         return self
+
+
+class CorpusConfig(TokensConfig):
+    """A corpus of tokens, and how it is cut into samples."""
+
+    source: Literal["indexed", "embedded", "synthetic"] = "indexed"  # type: ignore[assignment]
+    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; embedded: the Python language reference
+    that every CPython carries; synthetic: random tokens."""
+    reset_position_ids: bool = False
+    """Count positions from 0 again after every end-of-document token."""
+    reset_attention_mask: bool = False
+    """Let tokens see only their own document."""
+    eod_mask_loss: bool = False
+    """Leave out of the loss what is predicted at an end-of-document token: the next document's beginning."""
+    eod: int | None = Field(None, ge=0)
+    """The end-of-document token that these three look for; None is the tokenizer's end_of_text."""
+
+    @property
+    def minds_document_ends(self) -> bool:
+        """Whether samples must know where documents end."""
+        return self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
+
+    @model_validator(mode="after")
+    def _check(self) -> CorpusConfig:
+        if self.eod is not None and not self.minds_document_ends:
+            raise bad_value(
+                "data.eod",
+                self.eod,
+                "nothing looks for it",
+                "set --data.reset-position-ids, --data.reset-attention-mask or --data.eod-mask-loss, or leave it out",
+            )
+        return self
+
+
+class MaskedConfig(TokensConfig):
+    """A corpus of tokens of which some are hidden."""
+
+    sequence_length: int = Field(512, gt=2)
+    """Tokens in a sample: [CLS], text and [SEP]."""
+    masking: float = Field(0.15, gt=0, lt=1)
+    """The part of the tokens that is to be predicted; of these 80 % are hidden and 10 % replaced."""
+    whole_words: bool = False
+    """Hide all tokens of a word or none; needs a tokenizer."""
 
 
 class TokenizerConfig(ConfigModel):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.config import DataConfig
+from paddock.data.config import CorpusConfig
 from paddock.data.tokenizer import Tokenizer
 from paddock.errors import ConfigError, bad_value
 from paddock.models.labels import IGNORED
@@ -42,7 +42,7 @@ class DocumentEnds:
         return marked
 
 
-def find_document_ends(data: DataConfig, tokenizer: Tokenizer | None) -> DocumentEnds | None:
+def find_document_ends(data: CorpusConfig, tokenizer: Tokenizer | None) -> DocumentEnds | None:
     """What the recipe asks for; None if it does not care about the ends of documents."""
     if not data.minds_document_ends:
         return None

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
@@ -39,7 +39,7 @@ class BatchReader:
     samples: Any
     collate: Callable[[list[Any]], Batch]
 
-    def __getitem__(self, part: range) -> Batch:
+    def __getitem__(self, part: Sequence[int]) -> Batch:
         return self.collate([self.samples[index] for index in part])
 
 
@@ -85,7 +85,7 @@ class Failure:
 class WorkerBatches(Iterator[Batch]):
     """The batches of `parts`, in their order. Workers start with the first one that is asked for."""
 
-    def __init__(self, reader: BatchReader, parts: Iterator[range], workers: int) -> None:
+    def __init__(self, reader: BatchReader, parts: Iterator[Sequence[int]], workers: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self._loader: DataLoader[Parcel | Failure] = DataLoader(
@@ -150,13 +150,13 @@ class _Reporting(Dataset[Parcel | Failure]):
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
 
-    def __getitem__(self, part: range) -> Parcel | Failure:
+    def __getitem__(self, part: Sequence[int]) -> Parcel | Failure:
         try:
             return Parcel.pack(self._reader[part])
         except UserError as error:
             return Failure(error, traceback.format_exc())
         except Exception as error:
-            what = f"samples {part.start} to {part.stop - 1} cannot be read"
+            what = f"samples {part[0]} to {part[-1]} cannot be read"
             return Failure(DataError(what, why=f"{type(error).__name__}: {error}"), traceback.format_exc())
 
 

@@ -11,11 +11,12 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.data.blend import parse_blend
-from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.data.config import DataConfig, TokenizerConfig, TokensConfig
 from paddock.data.embedded import embedded_documents
 from paddock.data.indexed import IndexedTokens
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
@@ -27,14 +28,15 @@ from paddock.files import disk_errors
 
 
 @dataclass(frozen=True)
-class PreparedData:
+class PreparedCorpus:
     """Corpora that are ready to be read: the weight and the prefix of each (none: synthetic), and their tokenizer."""
 
     prefixes: list[tuple[float | None, Path]]
     tokenizer: Tokenizer | None
+    classes: tuple[str, ...] = ()
 
 
-def prepare(data: DataConfig, tokenizer: TokenizerConfig, vocab: int) -> PreparedData:
+def prepare(data: TokensConfig, tokenizer: TokenizerConfig, vocab: int) -> PreparedCorpus:
     """Find or build the corpus, and check that the tokenizer fits the model."""
     if data.source == "embedded":
         prepared = _prepare_text(embedded_documents(), data, tokenizer, vocab)
@@ -42,35 +44,41 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, vocab: int) -> Prepare
         blend = [] if data.source == "synthetic" else parse_blend(data.path or ())
         for _, prefix in blend:
             _check_corpus(IndexedTokens(prefix))
-        prepared = PreparedData([(weight, Path(prefix)) for weight, prefix in blend], load_tokenizer(tokenizer))
+        prepared = PreparedCorpus([(weight, Path(prefix)) for weight, prefix in blend], load_tokenizer(tokenizer))
     if prepared.tokenizer is not None:
         check_fits(prepared.tokenizer, vocab)
     return prepared
 
 
-def _prepare_text(texts: list[str], data: DataConfig, config: TokenizerConfig, vocab: int) -> PreparedData:
+def _prepare_text(texts: list[str], data: TokensConfig, config: TokenizerConfig, vocab: int) -> PreparedCorpus:
     ingredients = (texts, tokenizer_facts(config), vocab)
     fingerprint = hashlib.sha256(repr(ingredients).encode()).hexdigest()[:16]
     folder = cache_folder(data) / f"{data.source}-{fingerprint}"
-    if not folder.is_dir():
-        with disk_errors(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            _build(texts, config, vocab, partial)
-            os.chmod(partial, 0o755)
-            os.rename(partial, folder)
-        except OSError:
-            if not folder.is_dir():  # otherwise another job was faster, with the same result
-                raise
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    build_folder(folder, lambda partial: _build(texts, config, vocab, partial))
     try:
         prefix = folder / "corpus_text_document"
         _check_corpus(IndexedTokens(prefix))
-        return PreparedData([(None, prefix)], load_tokenizer_folder(folder, config.end_of_text))
+        return PreparedCorpus([(None, prefix)], load_tokenizer_folder(folder, config.end_of_text))
     except UserError as error:
         raise DataError(f"the prepared corpus in {folder} is damaged", why=str(error), fix=f"remove {folder}") from None
+
+
+def build_folder(folder: Path, build: Callable[[Path], None]) -> None:
+    """Make a folder, unless it is there: `build` fills another one, which takes the name when it is complete."""
+    if folder.is_dir():
+        return
+    with disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        build(partial)
+        os.chmod(partial, 0o755)
+        os.rename(partial, folder)
+    except OSError:
+        if not folder.is_dir():  # otherwise another job was faster, with the same result
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _build(texts: list[str], config: TokenizerConfig, vocab: int, folder: Path) -> None:

@@ -1,16 +1,21 @@
-"""The loss over held-out data: every sample once, whatever the number of processes."""
+"""What a model is worth on held-out data: every sample counts once, whatever the number of processes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 
 import torch
 
+from paddock.data.loader import BatchLoader
 from paddock.data.sampler import share
+from paddock.data.text_rows import by_length
 from paddock.models.labels import IGNORED
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
-from paddock.tasks.task import Batch, Sample, Task
+from paddock.tasks.task import INDEX, Batch, Judgement, Sample, Task
 
 
 def evaluate(
@@ -22,32 +27,58 @@ def evaluate(
     autocast: torch.autocast,
     limit: int | None = None,
     on_batch: Callable[[int, int], None] | None = None,
+    workers: int = 0,
 ) -> dict[str, float]:
-    """Metrics over the first `limit` samples (None: all), summed over processes and divided once."""
+    """Metrics over the first `limit` samples (None: all), of what all processes found together.
+
+    `workers` processes read the samples, as in training; none is a thread.
+    """
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
-    parts = share(count, data, rank, micro)
+    parts: Sequence[Sequence[int]] = share(count, data, rank, micro)
     rounds = -(-len(share(count, data, data - 1, micro)) // engine.batches_at_once)  # the last share is the largest
-    loss_sum, terms = 0.0, 0.0
+    if (lengths := getattr(samples, "lengths", None)) is not None:
+        mine = [index for part in parts for index in part]
+        parts = [[mine[place] for place in part] for part in by_length([int(lengths[index]) for index in mine], micro)]
+    found = Judgement({"loss": 0.0, "count": 0.0})
     engine.train(False)
-    for number in range(rounds):
-        batches = [
-            move(task.collate([samples[index] for index in part]), world.device)
-            for part in parts[number * engine.batches_at_once : (number + 1) * engine.batches_at_once]
-        ]
-        if not batches:  # others still work, and need this process's part of the model
-            batches = [_counting_nothing(move(task.collate([samples[0]]), world.device))]
-        loss_sum += engine.forward(batches, autocast)
-        terms += sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
-        if on_batch is not None:
-            on_batch(number + 1, rounds)
+    with BatchLoader(samples, task.collate, parts, engine.batches_at_once, min(workers, len(parts))) as loader:
+        for number in range(rounds):
+            batches = [task.finish(move(batch, world.device)) for batch in loader.next()]
+            if batches:
+                found.add(_judge(task, engine, batches, autocast))
+            else:  # others still work, and need this process's part of the model
+                idle = _asked(task.finish(move(task.collate([samples[0]]), world.device)), task.judges_outputs)
+                if "labels" in idle:
+                    idle["labels"] = torch.full_like(idle["labels"], IGNORED)
+                engine.outputs([idle], autocast)
+            if on_batch is not None:
+                on_batch(number + 1, rounds)
     engine.train()
-    total_loss, total_terms = world.total([loss_sum, terms])
-    return task.metrics(total_loss, total_terms)
+    everything = Judgement()
+    for told in world.gather(json.dumps(asdict(found))):
+        everything.add(Judgement(**json.loads(told)))
+    return task.metrics(everything)
 
 
-def _counting_nothing(batch: Batch) -> Batch:
-    return {**batch, "labels": torch.full_like(batch["labels"], IGNORED)}
+def _judge(task: Task, engine: Engine, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> Judgement:
+    """This process's part of what there is to say of these batches."""
+    if not task.judges_outputs:
+        terms = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
+        return Judgement(
+            {"loss": engine.forward([_asked(batch, False) for batch in batches], autocast), "count": terms}
+        )
+    found = Judgement()
+    questions = [_asked(batch, True) for batch in batches]
+    for batch, outputs in zip(batches, engine.outputs(questions, autocast), strict=False):  # maybe none are here
+        found.add(task.judge(batch, outputs.float()))
+    return found
+
+
+def _asked(batch: Batch, judged: bool) -> Batch:
+    """What the model gets of a batch; labels only where its loss is all there is to see."""
+    held_back = (INDEX, "labels") if judged else (INDEX,)
+    return {name: tensor for name, tensor in batch.items() if name not in held_back}
 
 
 def move(batch: Batch, device: torch.device) -> Batch:

@@ -6,15 +6,21 @@ from pathlib import Path
 from typing import Literal
 
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config, save_folder
-from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, write_checkpoint
-from paddock.checkpoint.tensors import MODEL, tensors_of
+from paddock.checkpoint.huggingface import is_huggingface_folder, read_config, save_folder, stored_weights
+from paddock.checkpoint.public_file import save_file
+from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, saved_tensors, write_share
+from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizer import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.run_directory import versions
 from paddock.jobs.trained import find_tokenizer
-from paddock.models.registry import build_model
+from paddock.models.config import ModelConfig
+from paddock.tasks.config import data_config_class
+
+FILES = (".safetensors", ".pth", ".pt", ".bin", ".tar")
+"""How the name of a file of weights ends; other destinations are folders."""
 
 
 def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"], dtype: str) -> Path:
@@ -36,10 +42,14 @@ def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"
 def _export(path: Path, destination: Path, dtype: str) -> Path:
     checkpoint = find_checkpoint(path)
     model = recipe_from_dict(describe_checkpoint(checkpoint)["recipe"]).model
+    weights = StoredTensors(checkpoint, prefix_of_weights(saved_tensors(checkpoint)))
+    if destination.suffix in FILES:
+        save_file(weights, model, destination, dtype)
+        return checkpoint
     tokenizer = find_tokenizer(checkpoint)
     end = None if tokenizer is None else tokenizer.end_of_text_id
     save_folder(
-        StoredTensors(checkpoint, MODEL),
+        weights,
         model,
         destination,
         dtype=dtype,
@@ -56,23 +66,22 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
     if dtype != "float32":
         raise ConfigError(f"--dtype {dtype}", why="checkpoints of Paddock hold float32 weights", fix="leave it out")
     config = read_config(path)
-    with torch.device("meta"):
-        model = build_model(config)
-    model.to_empty(device="cpu")
-    load_weights(model, path)
-    recipe = recipe_from_dict(
-        {"model": config.model_dump(), "data": {"sequence_length": config.longest_sequence() or 512}}
-    )
+    pieces = [
+        Piece(MODEL + name, (0,) * len(shape), torch.empty(shape, device="meta"), weight.read)
+        for name, weight in stored_weights(path, config).items()
+        for shape in [weight.rule.our_shape]
+    ]
+    recipe = recipe_from_dict({"task": config.task(), "model": config.model_dump(), "data": _data_for(config)})
     description = {
         "step": 0,
         "samples": 0,
-        "best_loss": None,
+        "best": {},
         "best_step": 0,
         "loss_scale": {"value": 1.0, "good_steps": 0, "skipped": 0},
         "recipe": recipe.to_dict(),
         "versions": versions(),
     }
-    write_checkpoint(destination, tensors_of([model], None), description)
+    write_share(destination, pieces, description)
     try:
         tokenizer = load_tokenizer_folder(path)
     except (ConfigError, DataError):
@@ -80,3 +89,13 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
     if tokenizer is not None:
         tokenizer.save(destination)
     return path
+
+
+def _data_for(config: ModelConfig) -> dict[str, int]:
+    """A data section that the model can be used with: rows as long as it takes, the parts of a row in proportion."""
+    longest = config.longest_sequence()
+    if longest is None:
+        return {}
+    fields = data_config_class(config.task()).model_fields
+    parts = {name: fields[name].default for name in ("stride", "question_length") if name in fields}
+    return {"sequence_length": longest} | {name: min(usual, max(1, longest // 4)) for name, usual in parts.items()}

@@ -38,7 +38,7 @@ def dry_run(name: str, recipe: Recipe, world: int, rank: int, as_json: bool) -> 
     parameters = show.count(recipe.model.num_parameters())
     print(f"{name}: {parameters} parameters over {world} process{'es' if world > 1 else ''}")
     print(f"layout    {arithmetic.layout}, shard {recipe.parallel.shard}, recompute {recipe.parallel.recompute}")
-    print(f"batch     {arithmetic.batch}; sequence {recipe.data.sequence_length}")
+    print(f"batch     {arithmetic.batch}; {recipe.data.describe_sample()}")
     if arithmetic.layout.pipeline > 1:
         print(f"schedule  {recipe.parallel.schedule}: a process waits {show.percent(bubble)} of a step for others")
     print()
@@ -64,7 +64,7 @@ def build_one(recipe: Recipe, arithmetic: Arithmetic, rank: int) -> Footprint:
             build_mesh(layout, rank, "cpu"),
             torch.device("cpu"),
             micro=batch.micro,
-            sequence_length=recipe.data.sequence_length,
+            sample_size=recipe.data.sample_size(),
             micro_batches=batch.accumulation,
             allocate=False,
         )

@@ -11,16 +11,17 @@ from typing import Any
 
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
-from paddock.data.prepare import prepare
 from paddock.errors import ConfigError
+from paddock.files import atomic_write
+from paddock.jobs.task import build_task, prepare_data
 from paddock.jobs.train import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 
 
-def evaluate(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
-    """Evaluate the weights that `checkpoint.load` names; rank 0 prints the result on standard output."""
+def evaluate(recipe: Recipe, launch: LaunchOptions) -> dict[str, Any] | None:
+    """Evaluate the weights that `checkpoint.load` names. None on a machine or process that does not speak for all."""
     from paddock.devices import select
 
     launch.check()
@@ -32,32 +33,33 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
         )
     check_recipe(recipe, world_of(launch))
     check_device(recipe.parallel, select(recipe.train.device))
-    prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
-    payload = {"recipe": recipe.to_dict(), "json": as_json}
-    with tempfile.TemporaryDirectory(prefix="paddock-evaluate-") as errors:
-        run("paddock.jobs.evaluate:work", payload, launch, Path(errors))
+    prepare_data(recipe)
+    with tempfile.TemporaryDirectory(prefix="paddock-evaluate-") as folder:
+        result = Path(folder) / "result.json"
+        payload = {"recipe": recipe.to_dict(), "result": str(result)}
+        run("paddock.jobs.evaluate:work", payload, launch, Path(folder))
+        return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
 
 
 def work(payload: dict[str, Any]) -> None:
-    """One process's part in an evaluation."""
+    """One process's part in an evaluation; the first writes the result."""
     from paddock.devices import select
     from paddock.evaluation.held_out import evaluate as measure
     from paddock.jobs.trained import load_any_weights
     from paddock.jobs.training_run import lay_out
+    from paddock.models.assembly import accelerate
     from paddock.parallel.world import join_world
-    from paddock.tasks.registry import build_task
-    from paddock.telemetry import format as show
     from paddock.telemetry.progress import counted
     from paddock.training.precision import autocast_for
 
     recipe = recipe_from_dict(payload["recipe"])
     with join_world(select(recipe.train.device)) as world:
-        prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
-        task = build_task(recipe.task, recipe.data, prepared, recipe.model, recipe.train.seed)
+        task = build_task(recipe)
         samples = task.validation_samples()
         arithmetic = check_recipe(recipe, world.size)
         engine = lay_out(recipe, arithmetic, world)
         origin = load_any_weights(engine.models, recipe.checkpoint.load or "")
+        accelerate(engine.models)
         started = time.perf_counter()
         with counted("evaluate", visible=world.speaks) as tick:
             metrics = measure(
@@ -68,19 +70,19 @@ def work(payload: dict[str, Any]) -> None:
                 arithmetic.batch.micro,
                 autocast_for(recipe.precision, world.adapter),
                 on_batch=tick,
+                workers=recipe.data.workers,
             )
         seconds = time.perf_counter() - started
         if not world.speaks:
             return
+        if (line := task.summary(metrics)) is not None:
+            print(line, file=sys.stderr)
         result = {
             **{f"val.{name}": value for name, value in metrics.items()},
             "val.samples": len(samples),
             "val.ips": len(samples) / seconds,
+            "seconds": seconds,
             "checkpoint": str(origin),
         }
-        if payload["json"]:
-            print(json.dumps(result))
-        else:
-            numbers = "  ".join(f"val.{name} {value:.4f}" for name, value in metrics.items())
-            print(f"{numbers}  ({len(samples)} samples)", flush=True)
-            print(f"{origin}: {show.duration(seconds)}", file=sys.stderr)
+        with atomic_write(Path(payload["result"])) as stream:
+            json.dump(result, stream)

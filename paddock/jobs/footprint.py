@@ -67,7 +67,7 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
         parameters=shard,
         weights=weights * FLOAT32,
         gradients=gradients * FLOAT32,
-        optimizer=optimizer_states(recipe.optimizer) * shard * FLOAT32,
+        optimizer=(optimizer_states(recipe.optimizer) + (recipe.train.ema is not None)) * shard * FLOAT32,
         sends={
             "tensor": _sent_over_tensor(recipe, arithmetic, engine, sum(map(len, layers))),
             "pipeline": _sent_over_pipeline(recipe, arithmetic, engine, assignment[-1] + 1),
@@ -135,24 +135,22 @@ def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, 
         neighbours = (other for other in (stage - 1, stage + 1) if 0 <= other < count)
         elsewhere += sum(other not in engine.parts for other in neighbours)
     sent = elsewhere * _boundary(recipe, arithmetic, parallel.sequence) * FLOAT32 * arithmetic.batch.accumulation
-    if parallel.schedule not in FOLDED and (0 in engine.parts or count - 1 in engine.parts):
+    family, at_an_end = parallel_of(recipe.model.family), 0 in engine.parts or count - 1 in engine.parts
+    if parallel.schedule not in FOLDED and at_an_end and family.is_tied(recipe.model):
         model = engine.models[0 if 0 in engine.parts else -1]
-        sent += local(parallel_of(recipe.model.family).tied_weight(model).data).numel() * FLOAT32
+        sent += local(family.tied_weight(model).data).numel() * FLOAT32
     return sent
 
 
 def _sent_over_data(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> int:
     """Of n bytes of gradients over k replicas, a sum sends 2n × (k − 1) / k; cut into shards, half of that, and as
-    much again for each time that the weights are gathered."""
+    much again for each time that the weights are gathered: once a step, or as they are used."""
     data, mode = arithmetic.layout.data, recipe.parallel.shard
     share = _whole(engine.trained, engine.mesh) * FLOAT32 * (data - 1) // data
-    if mode == "none":
+    if mode != "parameters":
         return 2 * share
     pipelined, micro_batches = arithmetic.layout.pipeline > 1, arithmetic.batch.accumulation
-    if mode == "optimizer":
-        gathers = 1 if pipelined else micro_batches
-    else:
-        gathers = micro_batches + 1 if pipelined else 2 * micro_batches  # a pipeline keeps them when it goes backward
+    gathers = micro_batches + 1 if pipelined else 2 * micro_batches  # a pipeline keeps them when it goes backward
     return share * (1 + gathers)
 
 
@@ -163,7 +161,7 @@ def _holds_last(recipe: Recipe, engine: Engine) -> bool:
 def _boundary(recipe: Recipe, arithmetic: Arithmetic, sequence: bool) -> int:
     """Numbers in what goes from one layer to the next."""
     family, batch = parallel_of(recipe.model.family), arithmetic.batch
-    length, tensor = recipe.data.sequence_length, arithmetic.layout.tensor
+    length, tensor = recipe.data.sample_size(), arithmetic.layout.tensor
     return math.prod(family.boundary(recipe.model, batch.micro, length, tensor, sequence))
 
 

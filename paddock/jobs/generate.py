@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from paddock.data.tokenizer import Tokenizer
+from paddock.data.tokenizers.interface import check_text
 from paddock.devices import select
 from paddock.errors import ConfigError
 from paddock.inference.generate import generate
@@ -34,11 +35,15 @@ def continue_text(
     """Continue every prompt. With `show` (and one sequence) the text is passed on as it comes."""
     if not prompts:
         raise ConfigError("there is no prompt", fix='give --prompt "some text", or --prompt-file FILE')
+    for prompt in prompts:
+        check_text("--prompt", prompt)
     options.check()
     adapter = select(device)
     adapter.prepare()
     trained = open_trained(source, adapter.torch_device(0))
     tokenizer = need_tokenizer(trained)
+    if not hasattr(trained.model, "new_cache"):
+        raise ConfigError(f"{source} does not write text", fix=f"paddock predict {source} … uses it for what it does")
     ids = [_encode(tokenizer, prompt) for prompt in prompts]
     options = replace(options, stop_token=tokenizer.end_of_text_id)
     streams = show is not None and len(prompts) * options.num_return_sequences == 1

@@ -16,9 +16,9 @@ from typing import Any
 from paddock.config.layouts import global_batch, legal_layouts, with_layout, world_of_layout
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
-from paddock.data.prepare import prepare
 from paddock.errors import CheckFailed, ConfigError, bad_value
 from paddock.jobs.divergence import Difference, compare
+from paddock.jobs.task import build_task, prepare_data
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -50,6 +50,13 @@ def comparable(recipe: Recipe) -> Recipe:
         raise bad_value(
             "checkpoint.load", recipe.checkpoint.load, "the check begins from initial weights and would ignore it"
         )
+    if getattr(recipe.model, "norm", None) == "batch":
+        raise bad_value(
+            "model.norm",
+            "batch",
+            "each data replica norms over its own samples, so that several compute another loss than one",
+            "set --model.norm synchronised or group",
+        )
     values = without_noise(recipe).to_dict()
     values["batch"] = {"micro": recipe.batch.micro, "global": global_batch(recipe)}
     values["train"] |= {"samples": None, "epochs": None}
@@ -67,7 +74,7 @@ def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, as
     for layout in layouts:
         check_recipe(layout.recipe, layout.processes)
     select(recipe.train.device)
-    prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+    prepare_data(recipe)
     say = f"{recipe.train.steps} steps of {len(layouts) - 1} layouts and one process; dropout off, float32"
     print(f"parity: {say}", file=sys.stderr)
     traces = run_layouts(layouts)
@@ -107,14 +114,12 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.devices import select
     from paddock.jobs.trace import record_trace
     from paddock.parallel.world import join_world
-    from paddock.tasks.registry import build_task
 
     recipes = [(name, recipe_from_dict(values)) for name, values in payload["layouts"]]
     first = recipes[0][1]
     traces = {}
     with join_world(select(first.train.device)) as world:
-        prepared = prepare(first.data, first.tokenizer, first.model.vocabulary())
-        task = build_task(first.task, first.data, prepared, first.model, first.train.seed)
+        task = build_task(first)
         for number, (name, recipe) in enumerate(recipes):
             if world.speaks:
                 processes = f"{world.size} process{'es' if world.size > 1 else ''}"

@@ -89,7 +89,7 @@ def plan(recipe: Recipe, launch: LaunchOptions, layout: str | None, resume_layou
             "leave one of them out",
         )
     every, steps = recipe.checkpoint.every, recipe.train.steps
-    if every is None or steps is None or 2 * every > steps - 1 or every < 2:
+    if not isinstance(every, int) or steps is None or 2 * every > steps - 1 or every < 2:
         raise bad_value(
             "checkpoint.every",
             every,
@@ -163,7 +163,7 @@ class Run:
 def disturb(first: Part, second: Part, path: Path, rng: random.Random) -> list[Kill]:
     """Begin the run, kill it between two checkpoints; let it go on, and kill it while it saves."""
     every = first.recipe.checkpoint.every
-    assert every is not None
+    assert isinstance(every, int)
     at = every + rng.randrange(1, every)
     run = Run(first, path)
     seconds_a_step = wait_for_step(run, at)

@@ -8,17 +8,21 @@ import sys
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock import __version__
 from paddock.checkpoint.config import FOLDER
 from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe
-from paddock.data.prepare import PreparedData
-from paddock.errors import ConfigError
+from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors
 
+if TYPE_CHECKING:
+    from paddock.tasks.task import Prepared
+
 CONFIG = "config.yaml"
+CLASSES = "classes.json"
+"""The names of the classes that a model tells apart, by their number."""
 
 
 def default_run_dir(recipe_name: str) -> Path:
@@ -39,7 +43,7 @@ def check_run_dir(path: Path, continues: bool) -> None:
         )
 
 
-def make_run_dir(path: Path, recipe: Recipe, prepared: PreparedData, command: list[str]) -> None:
+def make_run_dir(path: Path, recipe: Recipe, prepared: Prepared, command: list[str]) -> None:
     """Create the directory and write what describes the run."""
     with disk_errors(path):
         (path / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -48,6 +52,20 @@ def make_run_dir(path: Path, recipe: Recipe, prepared: PreparedData, command: li
         json.dump({"command": command, **versions()}, stream, indent=2)
     if prepared.tokenizer is not None:
         prepared.tokenizer.save(path)
+    if prepared.classes:
+        with atomic_write(path / CLASSES) as stream:
+            json.dump(list(prepared.classes), stream, ensure_ascii=False, indent=0)
+
+
+def read_classes(folder: Path) -> tuple[str, ...]:
+    """What `make_run_dir` wrote of the classes."""
+    try:
+        names = json.loads((folder / CLASSES).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{folder / CLASSES} is damaged", why=str(error)) from None
+    if not isinstance(names, list):
+        raise DataError(f"{folder / CLASSES} is damaged", why="it holds no list of names")
+    return tuple(map(str, names))
 
 
 def versions() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from paddock.parallel.world import World
 from paddock.tasks.task import Task
 from paddock.training.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
+from paddock.training.schedule import in_steps
 from paddock.training.step import StepSettings, TrainingStep
 
 
@@ -42,23 +43,26 @@ def record_trace(
     arithmetic = check_recipe(recipe, world.size)
     batch, steps = arithmetic.batch, recipe.train.steps
     assert steps is not None
+    samples = task.training_samples()
+    schedule = in_steps(recipe.schedule, samples.samples_per_epoch / batch.total)
     engine = lay_out(recipe, arithmetic, world)
     if prepare_engine is not None:
         prepare_engine(engine)
     scale = LossScale(recipe.precision, world.adapter)
     step = TrainingStep(
-        StepSettings(steps, recipe.train.seed, recipe.optimizer, recipe.schedule),
+        StepSettings(steps, recipe.train.seed, recipe.optimizer, schedule),
         engine=engine,
         optimizer=build_optimizer(engine.trained, recipe.optimizer),
         autocast=autocast_for(recipe.precision, world.adapter),
         loss_scale=scale,
         world=world,
+        finish=task.finish,
     )
     names = parameter_names(recipe.model)
     sampler = Sampler(batch.micro, batch.accumulation, batch.data, engine.mesh.data_rank)
     trace = Trace()
     engine.train()
-    with StepLoader(task.training_samples(), sampler, task.collate, 0, steps * batch.total) as loader:
+    with StepLoader(samples, sampler, task.collate, 0, steps * batch.total) as loader:
         for number in range(steps):
             batches = loader.next_step()
             here = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0

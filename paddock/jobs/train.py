@@ -10,9 +10,9 @@ from typing import Any
 from paddock.checkpoint.config import CheckpointConfig
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
-from paddock.data.prepare import PreparedData, prepare
 from paddock.errors import ConfigError
 from paddock.jobs.run_directory import check_run_dir, default_run_dir, make_run_dir
+from paddock.jobs.task import build_task, prepare_data
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -47,12 +47,17 @@ def world_of(launch: LaunchOptions) -> int:
     return int(os.environ["WORLD_SIZE"]) if under_torchrun() else launch.world_size
 
 
-def set_up(recipe: Recipe, run_dir: Path) -> PreparedData:
-    """What one process does before all begin: the corpus and the run directory."""
+def set_up(recipe: Recipe, run_dir: Path) -> None:
+    """What one process does before all begin: the data, looked at once, and the run directory."""
     check_run_dir(run_dir, continues(recipe.checkpoint, run_dir))
-    prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
+    prepared = prepare_data(recipe)
+    task = build_task(recipe, prepared)
+    task.training_samples()
+    if recipe.evaluate.every is not None:
+        task.validation_samples()
+    for note in task.notes():
+        print(f"note: {note}", file=sys.stderr)
     make_run_dir(run_dir, recipe, prepared, sys.argv)
-    return prepared
 
 
 def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
@@ -76,8 +81,7 @@ def work(payload: dict[str, Any]) -> None:
                 set_up(recipe, run_dir)
             world.barrier()
         arithmetic = check_recipe(recipe, world.size)
-        prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
-        TrainingRun(recipe, arithmetic, prepared, run_dir, world, stop).execute()
+        TrainingRun(recipe, arithmetic, prepare_data(recipe), run_dir, world, stop).execute()
 
 
 def total_steps(recipe: Recipe, arithmetic: Arithmetic, samples_per_epoch: float) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,15 +13,15 @@ import torch
 from torch import nn
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
-from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights
-from paddock.checkpoint.loading import load_models
+from paddock.checkpoint.huggingface import holds_weights, load_weights
+from paddock.checkpoint.loading import load_models, names_of_head
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
-from paddock.data.prepare import PreparedData
 from paddock.devices import measure_gemm_flops
 from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
 from paddock.jobs.run_directory import versions
+from paddock.jobs.task import build_task
 from paddock.jobs.train import continues, total_steps
 from paddock.launch.stop import StopRequest
 from paddock.models.assembly import assemble, fill
@@ -30,7 +29,7 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.legality import may_compile
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.world import World
-from paddock.tasks.registry import build_task
+from paddock.tasks.task import Prepared, Task
 from paddock.telemetry import format as show
 from paddock.telemetry.cards import end_card, run_card
 from paddock.telemetry.console import ConsoleSink
@@ -39,10 +38,12 @@ from paddock.telemetry.logfile import LogFileSink
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream, Sink
 from paddock.telemetry.tensorboard import TensorBoardSink
+from paddock.training.average import WeightAverage
 from paddock.training.compilation import compile_blocks
 from paddock.training.loop import LoopSettings, Progress, TrainingLoop
 from paddock.training.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
+from paddock.training.schedule import in_steps, period
 
 
 class TrainingRun:
@@ -52,15 +53,17 @@ class TrainingRun:
         self,
         recipe: Recipe,
         arithmetic: Arithmetic,
-        prepared: PreparedData,
+        prepared: Prepared,
         run_dir: Path,
         world: World,
         stop: StopRequest,
     ) -> None:
         self.recipe, self.arithmetic, self.run_dir, self.world = recipe, arithmetic, run_dir, world
         self._stop = stop
-        self.task = build_task(recipe.task, recipe.data, prepared, recipe.model, recipe.train.seed)
-        self.total_steps = total_steps(recipe, arithmetic, self.task.training_samples().samples_per_epoch)
+        self.task = build_task(recipe, prepared)
+        samples_per_epoch = self.task.training_samples().samples_per_epoch
+        self.total_steps = total_steps(recipe, arithmetic, samples_per_epoch)
+        self._steps_per_epoch = samples_per_epoch / arithmetic.batch.total
         self.loss_scale = LossScale(recipe.precision, world.adapter)
         self.autocast = autocast_for(recipe.precision, world.adapter)
         self.progress = Progress()
@@ -69,24 +72,31 @@ class TrainingRun:
         self._compiled = False
         self.engine = lay_out(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
+        self.average = None
+        if recipe.train.ema is not None:
+            self.average = WeightAverage(self.engine.models, recipe.train.ema, self.engine.parts.values())
+        self._has_average = False
         self._begun_from = self._load()
+        if self.average is not None and not self._has_average:
+            self.average.restart()
 
     def execute(self) -> Progress:
         """Train, and say what came of it."""
         recipe, world = self.recipe, self.world
         peak = self._peak_flops()
-        meter = ThroughputMeter(peak_flops=peak)
+        meter = ThroughputMeter(peak_flops=peak, devices=world.size)
         shares = self._shares()
         if world.speaks:
             run_card(f"train {recipe.model.family}", self._card(peak, shares))
         with MetricStream(self._sinks()) as stream:
-            describe_metrics(stream)
+            describe_metrics(stream, self.task)
             loop = TrainingLoop(
                 self._settings(),
                 self.progress,
                 task=self.task,
                 engine=self.engine,
                 optimizer=self.optimizer,
+                average=self.average,
                 autocast=self.autocast,
                 loss_scale=self.loss_scale,
                 world=world,
@@ -99,8 +109,9 @@ class TrainingRun:
             with self.checkpoints:
                 progress = loop.run()
             summary = {f"summary.{name}": value for name, value in meter.summary().items()}
-            if math.isfinite(progress.best_loss):
-                summary["summary.best_metric"] = progress.best_loss
+            best = progress.best.get(next(iter(self.task.measures)))
+            if best is not None:
+                summary["summary.best_metric"] = best
             stream.log((), summary)
         if world.speaks:
             self._show_end(progress, summary, time.perf_counter() - started)
@@ -115,22 +126,27 @@ class TrainingRun:
             path = self.checkpoints.latest()
             if path is None:
                 return f"initial weights, seed {self.recipe.train.seed} ({self.run_dir} has no checkpoint yet)"
-        elif is_huggingface_folder(Path(load)):
-            for model in self.engine.models:
-                load_weights(model, Path(load))
-            return f"weights of {load}"
+        elif holds_weights(Path(load).expanduser()):
+            path = Path(load).expanduser()
+            remarks = [load_weights(model, path, new_heads=True) for model in self.engine.models]
+            return "; ".join([f"weights of {load}", *remarks[0]])
+        elif self.recipe.checkpoint.weights_only:
+            path, model = find_checkpoint(load), self.recipe.model
+            fresh = names_of_head(model) if getattr(model, "reset_head", False) else []
+            load_models(path, self.engine.models, leave=fresh)
+            return "; ".join([f"weights of {path}", *([f"begun anew: {', '.join(fresh)}"] if fresh else [])])
         else:
             path = find_checkpoint(load)
         description = describe_checkpoint(path)
-        load_models(path, self.engine.models, self.optimizer)
+        averages = None if self.average is None else self.average.tensors()
+        self._has_average = load_models(path, self.engine.models, self.optimizer, averages)
         self._restore(description)
         return f"{path}, step {self.progress.step}"
 
     def _restore(self, description: dict[str, Any]) -> None:
-        best = description["best_loss"]
         self.progress.step = description["step"]
         self.progress.samples = description["samples"]
-        self.progress.best_loss = math.inf if best is None else best
+        self.progress.best = description["best"]
         self.progress.best_step = description["best_step"]
         self.loss_scale.restore(description["loss_scale"])
 
@@ -147,12 +163,12 @@ class TrainingRun:
             seed=recipe.train.seed,
             batch=batch,
             optimizer=recipe.optimizer,
-            schedule=recipe.schedule,
-            evaluate_every=recipe.evaluate.every,
+            schedule=in_steps(recipe.schedule, self._steps_per_epoch),
+            evaluate_every=period(recipe.evaluate.every, self._steps_per_epoch),
             evaluate_samples=None if batches is None else batches * batch.total,
-            checkpoint_every=recipe.checkpoint.every,
+            checkpoint_every=period(recipe.checkpoint.every, self._steps_per_epoch),
             log_every=recipe.log.every,
-            flops_per_sample=3 * recipe.model.forward_flops(recipe.data.sequence_length),
+            flops_per_sample=3 * recipe.model.forward_flops(recipe.data.sample_size()),
             loader_workers=recipe.data.workers,
             describe={"recipe": recipe.to_dict(), "versions": versions()},
         )
@@ -166,6 +182,8 @@ class TrainingRun:
             LogFileSink(self.run_dir / "log.txt", self.total_steps),
             ConsoleSink(self.total_steps, start_step=step),
         ]
+        if self.recipe.log.file is not None:
+            sinks.append(LogFileSink(Path(self.recipe.log.file), self.total_steps))
         if self.recipe.log.tensorboard:
             sinks.append(TensorBoardSink(self.run_dir / "tensorboard"))
         return sinks
@@ -195,8 +213,8 @@ class TrainingRun:
         rows = [
             ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
             ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
-            ("batch", f"{self.arithmetic.batch}; sequence {recipe.data.sequence_length}"),
-            ("data", " ".join(map(str, [recipe.data.source, *(recipe.data.path or ())]))),
+            ("batch", f"{self.arithmetic.batch}; {recipe.data.describe_sample()}"),
+            ("data", recipe.data.describe()),
             ("steps", f"{self.progress.step} → {self.total_steps}"),
             ("begins from", self._begun_from),
             ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),
@@ -216,15 +234,16 @@ class TrainingRun:
 
     def _show_end(self, progress: Progress, summary: dict[str, float], seconds: float) -> None:
         rows = [("loss", f"{progress.loss:.4f} at step {progress.step}")]
-        if math.isfinite(progress.best_loss):
-            best = f"{progress.best_loss:.4f} (perplexity {math.exp(progress.best_loss):.1f})"
-            rows.append(("best val.loss", f"{best} at step {progress.best_step}"))
+        if progress.best:
+            best = ", ".join(f"{name} {value:.4f}" for name, value in progress.best.items())
+            rows.append(("best", f"{best} at step {progress.best_step}"))
         if "summary.tokens_per_second" in summary:
             rows.append(("tokens/s", show.rate(summary["summary.tokens_per_second"])))
         rows += [("time", show.duration(seconds)), ("run", str(self.run_dir))]
         if progress.stopped_by is None:
             name = str(self.run_dir)
-            end_card("done", rows, [f'paddock generate {name} --prompt "The"', f"paddock evaluate {name}"])
+            command = self.task.next_command.format(run=name)
+            end_card("done", rows, [f"paddock {command}", f"paddock evaluate {name}"])
         elif self.checkpoints.latest() is None:
             end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows[1:], [])
         else:
@@ -245,7 +264,7 @@ def lay_out(
         build_mesh(arithmetic.layout, world.rank, world.device.type),
         world.device,
         micro=arithmetic.batch.micro,
-        sequence_length=recipe.data.sequence_length,
+        sample_size=recipe.data.sample_size(),
         micro_batches=arithmetic.batch.accumulation,
         compile_blocks=compile_blocks,
     )
@@ -253,16 +272,18 @@ def lay_out(
     return engine
 
 
-def describe_metrics(stream: MetricStream) -> None:
+def describe_metrics(stream: MetricStream, task: Task) -> None:
     """Units and goals, for readers of metrics.jsonl."""
     stream.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.lr", stage="TRAIN")
     stream.metadata("train.grad_norm", stage="TRAIN")
-    stream.metadata("train.ips", unit="samples/s", goal="MAXIMIZE", stage="TRAIN")
+    what = "samples" if task.tokens_per_sample else "images"
+    stream.metadata("train.ips", unit=f"{what}/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.tokens_per_second", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.tokens_per_second_per_device", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.step_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.data_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.achieved_flops", unit="FLOP/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.memory", unit="bytes", stage="TRAIN")
-    stream.metadata("val.loss", goal="MINIMIZE", stage="VAL")
-    stream.metadata("val.perplexity", goal="MINIMIZE", stage="VAL")
+    for name, goal in task.measures.items():
+        stream.metadata(f"val.{name}", goal=goal, stage="VAL")

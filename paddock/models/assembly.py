@@ -5,19 +5,21 @@ No process ever holds more than its own share and, while filling it, one whole t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 from paddock.models.config import ModelConfig
+from paddock.models.layers.batch_norm import share_statistics
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model, parallel_of
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine
-from paddock.parallel.mesh import TENSOR, Mesh
+from paddock.parallel.mesh import DATA, TENSOR, Mesh
 from paddock.parallel.pipeline import Pipeline
 from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.sharding import apply_data_parallel
@@ -41,7 +43,7 @@ def assemble(
     device: torch.device,
     *,
     micro: int,
-    sequence_length: int,
+    sample_size: int,
     micro_batches: int,
     compile_blocks: Callable[[list[nn.Module]], None] | None = None,
     allocate: bool = True,
@@ -57,6 +59,8 @@ def assemble(
         part = family.Stage(model, layers_of(index, assignment), index == 0, index == count - 1)
         if mesh.layout.tensor > 1:
             _share_layers(family, model, parallel, mesh)
+        if mesh.layout.data > 1:
+            share_statistics(model, mesh.group(DATA))
         blocks: list[nn.Module] = model.blocks()  # type: ignore[operator]
         apply_recompute(blocks, parallel.recompute)
         if compile_blocks is not None:
@@ -64,13 +68,22 @@ def assemble(
         apply_data_parallel(part, blocks, parallel.shard, mesh)
         if allocate:
             part.to_empty(device=device)
+            if mesh.layout.data == 1 and getattr(config, "channels_last", False):  # replicas keep weights in one run
+                part.to(memory_format=torch.channels_last)
         parts[index] = part
     if count == 1:
-        return Engine(parts, mesh)
-    boundary = torch.Size(family.boundary(config, micro, sequence_length, mesh.layout.tensor, parallel.sequence))
-    pipeline = Pipeline(parts, count, parallel.schedule, mesh, device, micro_batches, boundary)
+        return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard)
+
+    def boundary(batch: int, size: int) -> torch.Size:
+        return torch.Size(family.boundary(config, batch, size, mesh.layout.tensor, parallel.sequence))
+
+    shape = boundary(micro, sample_size)
+    pipeline = Pipeline(parts, count, parallel.schedule, mesh, device, micro_batches, shape, boundary)
+    if not family.is_tied(config):
+        return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard, pipeline)
     first, last = (family.tied_weight(parts[index].model) if index in parts else None for index in (0, count - 1))
-    return Engine(parts, mesh, pipeline, TiedWeight(first, last, mesh, parallel.schedule in FOLDED))
+    tied = TiedWeight(first, last, mesh, parallel.schedule in FOLDED)
+    return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard, pipeline, tied)
 
 
 def fill(engine: Engine, seed: int) -> None:
@@ -79,12 +92,25 @@ def fill(engine: Engine, seed: int) -> None:
         initialize(model, seed)
 
 
+def accelerate(models: Sequence[nn.Module]) -> None:
+    """Let models with their final weights take whatever short way their family has for evaluation.
+
+    What is cut over processes takes none.
+    """
+    for model in models:
+        config = model.config
+        assert isinstance(config, ModelConfig)
+        shortened = getattr(parallel_of(config.family), "accelerate", None)
+        if shortened is not None and not any(isinstance(tensor.data, DTensor) for tensor in model.parameters()):
+            shortened(model)
+
+
 def _share_layers(family: Any, model: nn.Module, parallel: ParallelConfig, mesh: Mesh) -> None:
     """Cut the layers over the tensor processes."""
     parallelize_module(model, mesh.along(TENSOR), family.tensor_plan(model, parallel.sequence))
     family.mark_shards(model, mesh.tensor_rank, parallel.sequence)
     config, head = model.config, getattr(model, "head", None)
-    if head is not None:
+    if head is not None and hasattr(head, "vocabulary"):
         assert isinstance(config, ModelConfig)
         rows = -(-config.vocabulary() // mesh.layout.tensor)
         head.vocabulary = VocabularyShards(mesh.tensor_rank * rows, mesh.group(TENSOR))

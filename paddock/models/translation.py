@@ -13,17 +13,52 @@ from torch import Tensor
 
 from paddock.models.config import ModelConfig
 
+ACTIVATIONS = {
+    # The tanh approximation under all its names: they differ in the order of rounding only.
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "relu": "relu",
+}
+"""Our names of non-linearities, by transformers'."""
+THEIR_ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
+"""The name to write, by ours."""
+
 
 @dataclass(frozen=True)
 class TensorRule:
     """One tensor under both names. The functions may return views: copy before changing anything in place."""
 
     ours: str
-    theirs: str
+    theirs: str | tuple[str, ...]
+    """Several names are of equal parts: one above the other, they are one tensor of `their_shape`."""
     our_shape: tuple[int, ...]
     their_shape: tuple[int, ...]
     to_ours: Callable[[Tensor], Tensor]
     to_theirs: Callable[[Tensor], Tensor]
+    head: str = ""
+    """The part of the model, such as a classifier, that a folder may lack as a whole; empty for what it must have."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Theirs."""
+        return (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of each of their tensors, by name."""
+        rows, *others = self.their_shape or (1,)
+        part = (rows // len(self.names), *others) if self.their_shape else ()
+        return dict.fromkeys(self.names, part)
+
+    def part_of_theirs(self, value: Tensor, name: str) -> Tensor:
+        """What is theirs under one of their names, of our tensor."""
+        theirs = self.to_theirs(value)
+        return theirs if len(self.names) == 1 else theirs.chunk(len(self.names))[self.names.index(name)]
 
 
 class Translation(Protocol):
@@ -34,6 +69,9 @@ class Translation(Protocol):
 
     FIELDS_WITHOUT_SHAPE: Sequence[str]
     """Fields of our config that change what the model computes, though no tensor's shape shows them."""
+
+    HEADS: Sequence[str]
+    """How their names of heads begin: what our model does not have of them is left out. A family may have none."""
 
     def to_huggingface_config(
         self,
@@ -53,3 +91,13 @@ class Translation(Protocol):
 
     def canonical_name(self, name: str) -> str | None:
         """The name as the rules have it, for any spelling found in files; None for what is not a weight."""
+
+
+def heads_together(rows: Tensor, heads: int) -> Tensor:
+    """Rows that lie query, key, value, each of all heads, as query, key, value of each head."""
+    return rows.unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
+
+
+def roles_together(rows: Tensor, heads: int) -> Tensor:
+    """The other way round."""
+    return rows.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)

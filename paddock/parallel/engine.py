@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
+from paddock.parallel.config import ShardMode
 from paddock.parallel.gradient_norm import gradient_norm, gradient_norms, scale_gradients
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.pipeline import Pipeline
@@ -29,11 +30,12 @@ class Engine:
         self,
         parts: dict[int, nn.Module],
         mesh: Mesh,
+        main_input: str,
+        shard: ShardMode = "none",
         pipeline: Pipeline | None = None,
         tied: TiedWeight | None = None,
-        main_input: str = "tokens",
     ) -> None:
-        self.parts, self.mesh = parts, mesh
+        self.parts, self.mesh, self._shard = parts, mesh, shard
         self._pipeline, self._tied, self._main = pipeline, tied, main_input
         everything = [parameter for part in parts.values() for parameter in part.parameters()]
         self.trained = [parameter for parameter in everything if parameter.requires_grad]
@@ -71,13 +73,23 @@ class Engine:
 
     def forward(self, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> float:
         """The loss summed over micro-batches, without gradients."""
+        return float(sum(map(float, self.outputs(batches, autocast))))
+
+    def outputs(self, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> list[Tensor]:
+        """What the model puts out for each micro-batch, without gradients: the loss of one that has labels. It is
+        there on one process of a data replica, and the others get nothing."""
         with torch.no_grad(), autocast:
             if self._pipeline is not None:
-                total = self._pipeline.forward([(batch[self._main], self._others(batch)) for batch in batches])
+                found = self._pipeline.forward([(batch[self._main], self._others(batch)) for batch in batches])
             else:
                 (part,) = self.parts.values()
-                total = float(sum(part(batch[self._main], **self._others(batch)) for batch in batches))
-        return total if self.mesh.tensor_rank == 0 else 0.0
+                found = [part(batch[self._main], **self._others(batch)) for batch in batches]
+        return found if self.mesh.tensor_rank == 0 else []
+
+    def take_busy_seconds(self) -> float | None:
+        """What this process computed in training since the last call; None without a pipeline, where nobody waits
+        for a stage, or where the host cannot know."""
+        return None if self._pipeline is None else self._pipeline.take_busy_seconds()
 
     def gradient_norm(self) -> float:
         """The norm over the whole model."""
@@ -103,7 +115,7 @@ class Engine:
         (part,) = self.parts.values()
         total = 0.0
         for index, batch in enumerate(batches):
-            send_gradients(part, now=index == len(batches) - 1)
+            send_gradients(part, index == len(batches) - 1, self._shard)
             with autocast:
                 loss = part(batch[self._main], **self._others(batch))
             (loss * factor).backward()

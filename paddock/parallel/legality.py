@@ -27,12 +27,14 @@ def check_tensor(config: ParallelConfig, parted: Mapping[str, int], vocabulary: 
                 "parallel.sequence", "true", "parallel.tensor = 1 leaves nobody to share the sequence with"
             )
         return "no layer is shared"
+    if not parted:
+        raise bad_value("parallel.tensor", tensor, "this model is not cut over tensor processes", _legal([1]))
     common = math.gcd(*parted.values())
     legal = [count for count in range(1, common + 1) if common % count == 0]
     for name, size in parted.items():
         if size % tensor:
             raise bad_value("parallel.tensor", tensor, f"{size} {name} do not divide by {tensor}", _legal(legal))
-    if -(-vocabulary // tensor) * (tensor - 1) >= vocabulary:
+    if vocabulary and -(-vocabulary // tensor) * (tensor - 1) >= vocabulary:
         raise bad_value(
             "parallel.tensor",
             tensor,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
+from paddock.parallel.busy import TimedStage, take_busy_seconds
 from paddock.parallel.config import ScheduleName
 from paddock.parallel.mesh import PIPELINE, Mesh
 from paddock.parallel.stages import FOLDED, LOOPED
@@ -28,7 +28,8 @@ ENGINE_NAMES: dict[ScheduleName, str] = {
 class Pipeline:
     """This process's stages, and the schedule that moves micro-batches through all of them.
 
-    Receive buffers have one shape for good, so every batch has the same number of micro-batches of the same shape.
+    In training, receive buffers have one shape for good, so every batch has the same number of micro-batches of the
+    same shape.
     """
 
     def __init__(
@@ -40,13 +41,15 @@ class Pipeline:
         device: torch.device,
         micro_batches: int,
         boundary: torch.Size,
+        boundary_of: Callable[[int, int], torch.Size],
     ) -> None:
+        """`boundary` is what stages hand on in training; `boundary_of` says it for other batches and lengths."""
         group = mesh.group(PIPELINE)
         hidden = torch.empty(boundary, device="meta", requires_grad=True)
         tokens = torch.empty(boundary[:2], dtype=torch.int64, device="meta")
-        self._group, self._rank, self._boundary = group, mesh.pipeline_rank, boundary
+        self._group, self._rank, self._boundary_of = group, mesh.pipeline_rank, boundary_of
         self._stages = stages = [
-            PipelineStage(
+            TimedStage(
                 module,
                 index,
                 count,
@@ -76,12 +79,13 @@ class Pipeline:
         self._schedule.step(*arguments, target=target, losses=kept, return_outputs=False, **others)
         return float(sum(losses)) / factor if losses else 0.0
 
-    def forward(self, batches: Sequence[tuple[Tensor, Mapping[str, Tensor]]]) -> float:
-        """The summed loss of micro-batches of any size, where the last stage is; no gradients.
+    def forward(self, batches: Sequence[tuple[Tensor, Mapping[str, Tensor]]]) -> list[Tensor]:
+        """What the last stage puts out for micro-batches of any size and length, where that stage is; no gradients.
 
         Stage by stage, each over all micro-batches: what a stage puts out waits at the next one.
         """
-        total, sent = 0.0, []
+        found: list[Tensor] = []
+        sent = []
         handed_over: list[Tensor] = []
         for stage in self._stages:
             waiting, handed_over = handed_over, []
@@ -92,11 +96,11 @@ class Pipeline:
                 elif self._holder(before) == self._rank:
                     hidden = waiting[number]
                 else:
-                    hidden = torch.empty(len(inputs), *self._boundary[1:], device=stage.device)
+                    hidden = torch.empty(self._boundary_of(*inputs.shape[:2]), device=stage.device)
                     dist.recv(hidden, group=self._group, group_src=self._holder(before))
                 output = stage.submod(hidden, **others)
                 if stage.is_last:
-                    total += float(output)
+                    found.append(output)
                 elif self._holder(after) == self._rank:
                     handed_over.append(output)
                 else:
@@ -105,7 +109,11 @@ class Pipeline:
         for work, _ in sent:
             assert work is not None
             work.wait()
-        return total
+        return found
+
+    def take_busy_seconds(self) -> float | None:
+        """What this process computed since the last call; None where the host cannot know."""
+        return take_busy_seconds(self._stages, self._stages[0].device)
 
     def _holder(self, stage: int) -> int:
         """The process of the pipeline that holds a stage."""

@@ -30,8 +30,11 @@ def apply_data_parallel(whole: nn.Module, blocks: list[nn.Module], mode: ShardMo
         part.set_force_sum_reduction_for_comms(True)  # gloo has no scaled sum
 
 
-def send_gradients(whole: nn.Module, now: bool) -> None:
-    """Whether the next backward pass sums gradients over processes, or only adds to those here."""
+def send_gradients(whole: nn.Module, now: bool, mode: ShardMode) -> None:
+    """Whether the next backward pass sums gradients over processes, or only adds to those here. Weights that are
+    gathered for the whole step stay until it ends."""
     if isinstance(whole, FSDPModule):
         whole.set_requires_gradient_sync(now)
         whole.set_is_last_backward(now)
+        if mode == "optimizer":
+            whole.set_reshard_after_backward(now)

@@ -23,6 +23,10 @@ class VocabularyShards:
         """This process's rows of a weight that is cut over the vocabulary."""
         return weight.to_local() if isinstance(weight, DTensor) else weight
 
+    def whole(self, weight: Tensor) -> Tensor:
+        """All rows of a weight that is cut over the vocabulary."""
+        return weight.full_tensor() if isinstance(weight, DTensor) else weight
+
     def join_log_sums(self, here: Tensor) -> Tensor:
         """The logarithm of the sum of exponentials over the whole vocabulary, from that over each part."""
         parts = [torch.empty_like(here) for _ in range(dist.get_world_size(self.group))]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,22 +12,37 @@ from torch import Tensor
 
 from paddock.data.array_cache import cache_beside
 from paddock.data.blended import BlendedSamples, ChainedSamples, blend_weights
-from paddock.data.config import DataConfig
+from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig
 from paddock.data.corpus import Corpus, split_documents
 from paddock.data.document_ends import find_document_ends
 from paddock.data.gpt import EvaluationSamples, TrainingSamples
 from paddock.data.indexed import IndexedTokens
-from paddock.data.prepare import PreparedData, cache_folder
+from paddock.data.prepare import PreparedCorpus, cache_folder, prepare
 from paddock.data.synthetic import SyntheticCorpus
 from paddock.errors import DataError
+from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
-from paddock.tasks.task import Batch, Sample, Samples
+from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
 
 
-class LanguageModeling:
+class LanguageModeling(Task):
     """Next-token prediction over one corpus or a blend of several, ready to be read."""
 
-    def __init__(self, data: DataConfig, prepared: PreparedData, vocab: int, seed: int) -> None:
+    measures: ClassVar[Mapping[str, Goal]] = {"loss": "MINIMIZE", "perplexity": "MINIMIZE"}
+    judges_outputs: ClassVar[bool] = False
+    next_command: ClassVar[str] = 'generate {run} --prompt "The"'
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokenizer: TokenizerConfig, model: ModelConfig) -> PreparedCorpus:
+        assert isinstance(data, CorpusConfig)
+        return prepare(data, tokenizer, model.vocabulary())
+
+    @classmethod
+    def build(cls, data: DataConfig, prepared: PreparedCorpus, model: ModelConfig, seed: int) -> LanguageModeling:
+        assert isinstance(data, CorpusConfig)
+        return cls(data, prepared, model.vocabulary(), seed)
+
+    def __init__(self, data: CorpusConfig, prepared: PreparedCorpus, vocab: int, seed: int) -> None:
         self._data, self._vocab, self._seed = data, vocab, seed
         self._blend = prepared.prefixes
         self._ends = find_document_ends(data, prepared.tokenizer)
@@ -81,9 +97,9 @@ class LanguageModeling:
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
-    def loss(self, model: Callable[..., Tensor], batch: Batch) -> Tensor:
-        return model(**batch)
+    def judge(self, batch: Batch, outputs: Tensor) -> Judgement:
+        raise NotImplementedError("the loss says it all")
 
-    def metrics(self, loss_sum: float, count: float) -> dict[str, float]:
-        loss = loss_sum / max(count, 1.0)
+    def metrics(self, judgement: Judgement) -> dict[str, float]:
+        loss = judgement.sums["loss"] / max(judgement.sums["count"], 1.0)
         return {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from paddock.data.config import DataConfig
-from paddock.data.prepare import PreparedData
-from paddock.models.config import ModelConfig
-from paddock.tasks.language_modeling import LanguageModeling
+from importlib import import_module
+
 from paddock.tasks.task import Task
 
+_TASKS = {
+    "image_classification": "ImageClassification",
+    "language_modeling": "LanguageModeling",
+    "masked_language_modeling": "MaskedLanguageModeling",
+    "question_answering": "QuestionAnswering",
+    "sequence_classification": "SequenceClassification",
+}
 
-def build_task(name: str, data: DataConfig, prepared: PreparedData, model: ModelConfig, seed: int) -> Task:
-    """The task of a recipe, over data that is ready."""
-    builders = {"language_modeling": LanguageModeling}
-    return builders[name](data, prepared, model.vocabulary(), seed)
+
+def task_class(name: str) -> type[Task]:
+    """The class behind a task's name; its module, which has that name too, is imported when it is asked for."""
+    found: type[Task] = getattr(import_module(f"paddock.tasks.{name}"), _TASKS[name])
+    return found

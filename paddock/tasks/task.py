@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from torch import Tensor
 
+from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.data.tokenizers.interface import Tokenizer
+from paddock.models.config import ModelConfig
+
 Batch = dict[str, Tensor]
 Sample = dict[str, Any]
+Goal = Literal["MINIMIZE", "MAXIMIZE"]
+
+INDEX = "index"
+"""The entry of an evaluation's batch that numbers its samples, for `judge`; a model never sees it."""
 
 
 class Samples(Protocol):
@@ -20,24 +29,78 @@ class Samples(Protocol):
     def __getitem__(self, index: int) -> Sample: ...
 
 
+class Prepared(Protocol):
+    """Data that is ready to be read on this machine. Each task adds what it reads."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None: ...
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """The names of what is told apart, by their number; none where nothing is."""
+
+
+@dataclass
+class Judgement:
+    """What an evaluation found: plain values, so that it can travel between processes and be added up."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    records: list[Any] = field(default_factory=list)
+    """What cannot be summed, a few values a sample."""
+
+    def add(self, other: Judgement) -> None:
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        self.records += other.records
+
+
 class Task(Protocol):
     """One kind of work that models are trained for."""
 
+    measures: ClassVar[Mapping[str, Goal]]
+    """What an evaluation reports. The first decides which checkpoint is the best."""
+    judges_outputs: ClassVar[bool]
+    """Whether an evaluation looks at what the model puts out (`judge`), or at the loss alone."""
+    next_command: ClassVar[str]
+    """What to try with a trained model: words behind `paddock`, with {run} for its directory."""
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokenizer: TokenizerConfig, model: ModelConfig) -> Prepared:
+        """Find or build what the task reads, and check that it fits the model. What takes long is kept on disk: one
+        process does it before the others begin, and they find it."""
+
+    @classmethod
+    def build(cls, data: DataConfig, prepared: Any, model: ModelConfig, seed: int) -> Self:
+        """The task, over data that is ready."""
+
     def training_samples(self) -> Samples: ...
 
-    def validation_samples(self) -> Sequence[Sample]: ...
+    def validation_samples(self) -> Sequence[Sample]:
+        """In their own order. Where the sequence has `lengths`, batches are made of samples of like length."""
+
+    def notes(self) -> Sequence[str]:
+        """What a user should know of the samples that were asked for: what was left out, and the like."""
+        return ()
 
     def collate(self, samples: list[Sample]) -> Batch:
-        """Samples as one batch of tensors, on the host."""
+        """Samples as one batch of tensors, on the host. `labels` are among them; IGNORED is one that does not count."""
+
+    def finish(self, batch: Batch) -> Batch:
+        """The last touch to a batch, on the device that computes: what would make it larger on its way there."""
+        return batch
 
     def count(self, batch: Batch) -> int:
-        """How many terms the loss sums over in this batch."""
+        """How many terms the model's loss sums over in this batch."""
 
-    def loss(self, model: Callable[..., Tensor], batch: Batch) -> Tensor:
-        """The loss, summed (not averaged) over those terms."""
+    def judge(self, batch: Batch, outputs: Tensor) -> Judgement:
+        """What to say of a batch, given what the model put out for it: `loss` and `count` are among the sums."""
 
-    def metrics(self, loss_sum: float, count: float) -> dict[str, float]:
-        """What to report of an evaluation; `loss` is among them."""
+    def metrics(self, judgement: Judgement) -> dict[str, float]:
+        """What to report of an evaluation: the `measures`, `loss` among them."""
+
+    def summary(self, metrics: Mapping[str, float]) -> str | None:
+        """A line that people of this task expect to see after an evaluation."""
+        return None
 
     @property
     def tokens_per_sample(self) -> int:

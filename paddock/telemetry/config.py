@@ -13,6 +13,9 @@ class LogConfig(ConfigModel):
     every: int = Field(default=10, gt=0)
     """steps between two records of the training metrics"""
 
+    file: str | None = None
+    """another copy of the run directory's log.txt, wherever you want it"""
+
     tensorboard: bool = False
     """also write event files for TensorBoard into the run directory (needs the `tensorboard` extra)"""
 

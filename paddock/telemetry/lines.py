@@ -43,7 +43,7 @@ class LineFormatter:
     def cells(self, data: Mapping[str, Value]) -> list[tuple[str, str]]:
         """Labels and values, the well-known training metrics first and in a fixed order."""
         known = [f"train.{name}" for name in _KNOWN if f"train.{name}" in data]
-        others = [name for name in data if name not in known and name not in _HIDDEN]
+        others = [name for name in data if name not in known and not name.startswith(_HIDDEN)]
         return [self._cell(name, data[name]) for name in known + others]
 
     def _line(self, step: Step, group: str, data: Mapping[str, Value]) -> str:
@@ -110,6 +110,8 @@ _KNOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "achieved_flops": ("achieved", format.flops),
     "step_time": ("step_time", format.duration),
     "data_time": ("data_time", format.duration),
+    "wait_time": ("wait_time", format.duration),
     "memory": ("memory", format.bytes_),
 }
-_HIDDEN = {"train.compute_time"}  # step time less data time: in the file, not worth a column
+_HIDDEN = ("train.compute_time", "train.tokens_per_second_per_device", "train.busy_time.")
+"""In the file, not worth a column: they follow from others, or are many."""

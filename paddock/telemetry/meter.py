@@ -29,7 +29,7 @@ class ThroughputMeter:
     """Times steps from their start to their end; what happens between steps (an evaluation, a checkpoint)
     does not count, and neither do the first `warmup` steps, which compile, allocate and fill caches.
 
-    Pass samples, tokens and FLOPs of the whole job, and as `peak_flops` the sum over its devices. On a device
+    Pass samples, tokens and FLOPs of the whole job, and as `peak_flops` the sum over its `devices`. On a device
     that computes asynchronously, synchronise before `end_step`, or the time is that of the queue.
     """
 
@@ -38,9 +38,10 @@ class ThroughputMeter:
         warmup: int = 2,
         *,
         peak_flops: float | None = None,
+        devices: int = 1,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.peak_flops = peak_flops
+        self.peak_flops, self.devices = peak_flops, devices
         self._warmup_left = warmup
         self._clock = clock
         self._started: float | None = None
@@ -85,6 +86,8 @@ class ThroughputMeter:
         averages = {"ips": totals.samples / totals.seconds}
         if totals.tokens:
             averages["tokens_per_second"] = totals.tokens / totals.seconds
+            if self.devices > 1:
+                averages["tokens_per_second_per_device"] = averages["tokens_per_second"] / self.devices
         averages["step_time"] = totals.seconds / totals.steps
         averages["data_time"] = totals.data_seconds / totals.steps
         averages["compute_time"] = averages["step_time"] - averages["data_time"]

@@ -15,12 +15,11 @@ import torch.distributed as dist
 
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.data.prepare import prepare
 from paddock.devices import select
+from paddock.jobs.task import build_task
 from paddock.jobs.trace import Trace, record_trace
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
-from paddock.tasks.registry import build_task
 
 SMALL: dict[str, Any] = {
     # A vocabulary that no number of processes divides, and enough layers for two stages on each of four.
@@ -51,9 +50,7 @@ def this_world() -> World:
 def trace_recipe(values: dict[str, Any], change: Callable[[Engine], None] | None = None) -> Trace:
     """Train a recipe (as plain values) in this process's world."""
     recipe = recipe_from_dict(values)
-    prepared = prepare(recipe.data, recipe.tokenizer, recipe.model.vocabulary())
-    task = build_task(recipe.task, recipe.data, prepared, recipe.model, recipe.train.seed)
-    return record_trace(recipe, task, this_world(), change)
+    return record_trace(recipe, build_task(recipe), this_world(), change)
 
 
 def trace_all(rank: int, recipes: Sequence[dict[str, Any]]) -> list[Trace]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from paddock.errors import ConfigError, bad_value
 from paddock.schema import ConfigModel
@@ -51,16 +51,18 @@ class ScheduleConfig(ConfigModel):
 
     name: Literal["constant", "linear", "cosine", "polynomial", "step"] = "cosine"
     """The form of the decay."""
+    unit: Literal["steps", "epochs"] = "steps"
+    """What warmup, decay_steps and step_size count: optimizer steps, or passes over the training data."""
     warmup: int | float = Field(0, ge=0)
-    """Warm-up as a number of steps (100), or as a fraction of the decay (0.01)."""
+    """Warm-up as a number of steps or epochs (100), or as a fraction of the decay (0.01)."""
     decay_steps: int | None = Field(None, gt=0)
-    """The step at which the decay ends; None is the end of the run."""
+    """The step (or epoch) at which the decay ends; None is the end of the run."""
     min_lr: float = Field(0.0, ge=0)
     """The learning rate after the decay."""
     power: PositiveFloat = 2.0
     """polynomial: the exponent."""
     step_size: int | None = Field(None, gt=0)
-    """step: steps between two drops."""
+    """step: steps (or epochs) between two drops."""
     factor: float = Field(0.1, gt=0, lt=1)
     """step: what each drop multiplies the rate by."""
 
@@ -108,12 +110,15 @@ class TrainConfig(ConfigModel):
     """auto takes the accelerator that is there, else the CPU; or a name that `paddock doctor` lists."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile each block once; auto: for models of at least 50M parameters, and not on a CPU, where it wins nothing."""
+    ema: float | None = Field(None, gt=0, lt=1)
+    """Keep a moving average of the weights, such as 0.9999 of it and the rest of the newest after every step (less in
+    the first steps); evaluations and whoever loads the checkpoint take the average. None keeps none."""
 
 
 class EvaluateConfig(ConfigModel):
     """Evaluation on the validation part, during training."""
 
-    every: int | None = Field(1000, gt=0)
-    """Steps between evaluations; one is also made at the end. None makes none."""
+    every: PositiveInt | Literal["epoch"] | None = 1000
+    """Steps between evaluations, or epoch; one is also made at the end. None makes none."""
     batches: int | None = Field(10, gt=0)
     """Global batches to evaluate; None is the whole validation part."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from paddock.checkpoint.directory import CheckpointDirectory
@@ -20,10 +22,12 @@ from paddock.data.loader import StepLoader
 from paddock.data.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
 from paddock.parallel.engine import Engine
+from paddock.parallel.statistics import average_statistics, statistics_of
 from paddock.parallel.world import World
 from paddock.tasks.task import Batch, Task
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
+from paddock.training.average import WeightAverage
 from paddock.training.batch import BatchPlan
 from paddock.training.config import OptimizerConfig, ScheduleConfig
 from paddock.training.precision import LossScale
@@ -55,7 +59,8 @@ class Progress:
 
     step: int = 0
     samples: int = 0
-    best_loss: float = math.inf
+    best: dict[str, float] = field(default_factory=dict)
+    """The metrics of the best evaluation so far."""
     best_step: int = 0
     loss: float = math.nan
     """Of the last step."""
@@ -73,6 +78,7 @@ class TrainingLoop:
         task: Task,
         engine: Engine,
         optimizer: Optimizer,
+        average: WeightAverage | None = None,
         autocast: torch.autocast,
         loss_scale: LossScale,
         world: World,
@@ -83,7 +89,7 @@ class TrainingLoop:
     ) -> None:
         self.settings, self.progress = settings, progress
         self._task, self._engine, self._optimizer = task, engine, optimizer
-        self._autocast, self._loss_scale = autocast, loss_scale
+        self._average, self._autocast, self._loss_scale = average, autocast, loss_scale
         self._world, self._stream, self._meter = world, stream, meter
         self._checkpoints, self._stop_requested = checkpoints, stop_requested
         self._optimizer_step = TrainingStep(
@@ -93,10 +99,11 @@ class TrainingLoop:
             autocast=autocast,
             loss_scale=loss_scale,
             world=world,
+            finish=task.finish,
         )
         self._samples = task.training_samples()
         self._held_out = task.validation_samples() if settings.evaluate_every else None
-        self._saved_step = self._evaluated_step = progress.step
+        self._saved_step = self._evaluated_step = self._logged_step = progress.step
 
     def run(self) -> Progress:
         """Train to the end. Returns how far it came."""
@@ -118,7 +125,7 @@ class TrainingLoop:
                     break
                 self._step(batches, max(count, 1.0))
                 if progress.step == begun + 1:  # from now on the optimizer has its state
-                    self._checkpoints.prepare(tensors_of(self._engine.models, self._optimizer))
+                    self._checkpoints.prepare(self._tensors())
                 self._after_step()
         if progress.stopped_by is None and self._held_out is not None and self._evaluated_step != progress.step:
             self._evaluate()
@@ -132,6 +139,8 @@ class TrainingLoop:
         result = self._optimizer_step.run(progress.step, batches, count)
         progress.loss = result.loss
         progress.step += 1
+        if self._average is not None:
+            self._average.update(progress.step)
         progress.samples += settings.batch.total
         self._world.adapter.synchronize()
         self._meter.end_step(
@@ -154,35 +163,58 @@ class TrainingLoop:
 
     def _evaluate(self) -> None:
         assert self._held_out is not None
-        metrics = evaluate(
-            self._task,
-            self._engine,
-            self._held_out,
-            self._world,
-            self.settings.batch.micro,
-            self._autocast,
-            self.settings.evaluate_samples,
-        )
+        self._join_statistics()
+        with nullcontext() if self._average is None else self._average.in_use():
+            metrics = evaluate(
+                self._task,
+                self._engine,
+                self._held_out,
+                self._world,
+                self.settings.batch.micro,
+                self._autocast,
+                self.settings.evaluate_samples,
+                workers=self.settings.loader_workers,
+            )
         progress = self.progress
         self._evaluated_step = progress.step
-        if metrics["loss"] < progress.best_loss:
-            progress.best_loss, progress.best_step = metrics["loss"], progress.step
+        if self._is_best(metrics):
+            progress.best = {name: value for name, value in metrics.items() if math.isfinite(value)}
+            progress.best_step = progress.step
         self._stream.log(self._position(), {f"val.{name}": value for name, value in metrics.items()})
+        if (line := self._task.summary(metrics)) is not None:
+            self._stream.message(line)
+
+    def _is_best(self, metrics: dict[str, float]) -> bool:
+        name, goal = next(iter(self._task.measures.items()))
+        value, best = metrics[name], self.progress.best.get(name)
+        if best is None:
+            return True
+        return value < best if goal == "MINIMIZE" else value > best
 
     def _save(self) -> None:
         progress = self.progress
         description = {
             "samples": progress.samples,
-            "best_loss": progress.best_loss if math.isfinite(progress.best_loss) else None,
+            "best": progress.best,
             "best_step": progress.best_step,
             "loss_scale": self._loss_scale.state(),
             **self.settings.describe,
         }
-        tensors = tensors_of(self._engine.models, self._optimizer)
+        self._join_statistics()
         best = self._held_out is not None and progress.best_step == progress.step
         self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
-        self._checkpoints.save(progress.step, tensors, description, best)
+        self._checkpoints.save(progress.step, self._tensors(), description, best)
         self._saved_step = progress.step
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint holds."""
+        tensors = tensors_of(self._engine.models, self._optimizer)
+        return tensors if self._average is None else tensors | self._average.tensors()
+
+    def _join_statistics(self) -> None:
+        """Make what the replicas have measured of their samples the same everywhere."""
+        averaged = [] if self._average is None else self._average.statistics
+        average_statistics(statistics_of(self._engine.models) + averaged, self._engine.mesh)
 
     def _log(self, rate: float, norm: float) -> None:
         data: dict[str, float] = {
@@ -191,6 +223,7 @@ class TrainingLoop:
             "train.grad_norm": norm,
             **{f"train.{name}": value for name, value in self._meter.window().items()},
         }
+        data |= self._pipeline_times(data.get("train.compute_time"))
         memory = self._world.adapter.memory_used()
         if memory is not None:
             data["train.memory"] = memory
@@ -198,6 +231,22 @@ class TrainingLoop:
             data["train.loss_scale"] = self._loss_scale.value
             data["train.skipped_steps"] = self._loss_scale.skipped
         self._stream.log(self._position(), data)
+
+    def _pipeline_times(self, step_time: float | None) -> dict[str, float]:
+        """Seconds of a step that the processes at each place of a pipeline compute, and that they wait for others
+        and send to them, on average."""
+        steps, self._logged_step = self.progress.step - self._logged_step, self.progress.step
+        busy = self._engine.take_busy_seconds()
+        if busy is None:
+            return {}
+        everyone = [float(told) / steps for told in self._world.gather(repr(busy))]
+        if step_time is None:  # steps that only warm up
+            return {}
+        places = self._engine.mesh.layout.pipeline
+        width = len(everyone) // places
+        shares = [sum(everyone[place * width : (place + 1) * width]) / width for place in range(places)]
+        times = {f"train.busy_time.{place}": share for place, share in enumerate(shares)}
+        return {**times, "train.wait_time": max(0.0, step_time - sum(shares) / places)}
 
     def _position(self) -> tuple[int, int]:
         return int(self.progress.samples / self._samples.samples_per_epoch), self.progress.step

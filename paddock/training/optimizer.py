@@ -13,7 +13,7 @@ from paddock.training.config import OptimizerConfig
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> Optimizer:
-    """AdamW, Adam or SGD in its fused form; norms and biases (vectors) do not decay."""
+    """AdamW, Adam or SGD in its fused form where it has one; norms and biases (vectors) do not decay."""
     members: dict[tuple[Any, bool], list[nn.Parameter]] = {}
     for parameter in parameters:  # one kernel takes tensors that lie over the same processes
         mesh = parameter.data.device_mesh if isinstance(parameter.data, DTensor) else None
@@ -23,7 +23,8 @@ def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig)
         for (_, is_matrix), group in members.items()
     ]
     if config.name == "sgd":
-        return SGD(groups, lr=config.lr, momentum=config.momentum, fused=True)
+        whole = all(mesh is None for mesh, _ in members)  # the fused form knows no tensors that lie over processes
+        return SGD(groups, lr=config.lr, momentum=config.momentum, fused=whole, foreach=not whole)
     kind = AdamW if config.name == "adamw" else Adam
     return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 

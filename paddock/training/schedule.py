@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from paddock.training.config import ScheduleConfig
 
@@ -12,8 +13,27 @@ def warmup_steps(config: ScheduleConfig, decay_steps: int) -> int:
     return int(config.warmup * decay_steps) if config.warmup < 1 else int(config.warmup)
 
 
+def in_steps(config: ScheduleConfig, steps_per_epoch: float) -> ScheduleConfig:
+    """The same schedule, counted in steps."""
+    if config.unit == "steps":
+        return config
+
+    def steps(epochs: float | None) -> int | None:
+        return None if epochs is None else max(1, round(epochs * steps_per_epoch))
+
+    warmup = config.warmup if config.warmup < 1 else steps(config.warmup)
+    changes = {"decay_steps": steps(config.decay_steps), "step_size": steps(config.step_size), "warmup": warmup}
+    return config.model_copy(update={"unit": "steps", **changes})
+
+
+def period(every: int | Literal["epoch"] | None, steps_per_epoch: float) -> int | None:
+    """Steps between two of what happens so often."""
+    return max(1, math.ceil(steps_per_epoch)) if every == "epoch" else every
+
+
 def learning_rate(config: ScheduleConfig, peak: float, step: int, total_steps: int) -> float:
     """The rate of optimizer step `step` (the first is 0) in a run of `total_steps`."""
+    assert config.unit == "steps"
     end = config.decay_steps or total_steps
     warmup = warmup_steps(config, end)
     if step < warmup:

@@ -57,8 +57,9 @@ class TrainingStep:
         autocast: torch.autocast,
         loss_scale: LossScale,
         world: World,
+        finish: Callable[[Batch], Batch] = lambda batch: batch,
     ) -> None:
-        self.settings = settings
+        self.settings, self._finish = settings, finish
         self._engine, self._optimizer, self._world = engine, optimizer, world
         self._autocast, self._loss_scale = autocast, loss_scale
 
@@ -70,7 +71,7 @@ class TrainingStep:
         settings, scale = self.settings, self._loss_scale
         rate = learning_rate(settings.schedule, settings.optimizer.lr, step, settings.total_steps)
         set_learning_rate(self._optimizer, rate)
-        moved = [move(batch, self._world.device) for batch in batches]
+        moved = [self._finish(move(batch, self._world.device)) for batch in batches]
         self._seed(step)
         loss_sum = self._engine.forward_backward(moved, scale.value / count, self._autocast)
         norm = self._engine.gradient_norm() / scale.value

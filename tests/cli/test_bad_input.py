@@ -191,6 +191,8 @@ def test_prompts(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--max-new-tokens 31" in capsys.readouterr().err
     assert run([*base, "--prompt", "A", "--temperature", "-1"]) == 2
     assert run([*base, "--prompt-file", str(tmp_path / "nowhere")]) == 4
+    assert run([*base, "--prompt", "a\udcff"]) == 4  # a byte of the command line that is no text
+    assert "--prompt is not text in UTF-8" in capsys.readouterr().err
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     assert run([*base, "--prompt-file", str(tmp_path / "binary")]) == 4
     assert "is not text in UTF-8" in capsys.readouterr().err

@@ -104,7 +104,7 @@ FORMATS = """--num-layers --hidden-size --num-attention-heads --seq-length --voc
 
 
 def test_every_flag_of_those_systems_is_in_the_table_and_in_the_help() -> None:
-    known = {flag for _, aliases in TABLE for alias in aliases for flag in alias.flags}
+    known = {flag for system in TABLE for alias in system.aliases for flag in alias.flags}
     assert set(FORMATS) <= known
     page = alias_page()
     assert all(flag in page for alias in MEGATRON for flag in alias.flags)

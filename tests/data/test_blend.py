@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from paddock.data.blend import parse_blend
 from paddock.data.blended import BlendedSamples, BlendOrder, ChainedSamples, blend_weights
-from paddock.data.config import DataConfig
+from paddock.data.config import CorpusConfig
 from paddock.data.gpt import EvaluationSamples, Sample, TrainingSamples
-from paddock.data.prepare import PreparedData
+from paddock.data.prepare import PreparedCorpus
 from paddock.errors import ConfigError, DataError
 from paddock.models.labels import IGNORED
 from paddock.tasks.language_modeling import LanguageModeling
@@ -39,9 +39,9 @@ from paddock.testing.data import NumberedCorpus
 )
 def test_what_may_be_written(path: list[float | str] | str, blend: list[tuple[float | None, str]]) -> None:
     assert parse_blend(path) == blend
-    config = DataConfig(path=path)
+    config = CorpusConfig(path=path)
     assert parse_blend(config.path or ()) == blend
-    assert DataConfig(**config.model_dump(mode="json")) == config  # a saved recipe reads the same
+    assert CorpusConfig(**config.model_dump(mode="json")) == config  # a saved recipe reads the same
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_may_be_written(path: list[float | str] | str, blend: list[tuple[fl
 )
 def test_what_may_not_be_written(path: list[float | str] | str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        DataConfig(path=path)
+        CorpusConfig(path=path)
     assert caught.value.what.startswith("data.path = ") and caught.value.fix
 
 
@@ -148,8 +148,8 @@ def test_a_task_over_a_blend(tmp_path: Path) -> None:
     for name, count in sizes.items():
         write_corpus(tmp_path / name, [[2, 3]] * count)
     prefixes: list[tuple[float | None, Path]] = [(0.9, tmp_path / "a"), (0.1, tmp_path / "b")]
-    data = DataConfig(path=[0.9, "a", 0.1, "b"], split=(8, 2, 0), sequence_length=8)
-    task = LanguageModeling(data, PreparedData(prefixes, None), vocab=2**20, seed=0)
+    data = CorpusConfig(path=[0.9, "a", 0.1, "b"], split=(8, 2, 0), sequence_length=8)
+    task = LanguageModeling(data, PreparedCorpus(prefixes, None), vocab=2**20, seed=0)
     samples = task.training_samples()
     assert samples.samples_per_epoch == (32 + 16) * 5 / 8
     read = [int(samples[index]["tokens"].max()) for index in range(500)]
@@ -164,7 +164,7 @@ def test_a_task_over_a_blend(tmp_path: Path) -> None:
 
 def test_a_task_without_validation_documents(tmp_path: Path) -> None:
     write_corpus(tmp_path / "a", [[5]] * 10)
-    data = DataConfig(path="a", split=(1, 0, 0), sequence_length=4)
-    task = LanguageModeling(data, PreparedData([(None, tmp_path / "a")], None), vocab=100, seed=0)
+    data = CorpusConfig(path="a", split=(1, 0, 0), sequence_length=4)
+    task = LanguageModeling(data, PreparedCorpus([(None, tmp_path / "a")], None), vocab=100, seed=0)
     with pytest.raises(DataError, match=r"the validation part is empty(.|\n)*0 of 10 documents"):
         task.validation_samples()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.data.config import DataConfig
+from paddock.data.config import CorpusConfig
 from paddock.data.document_ends import DocumentEnds, find_document_ends
 from paddock.data.gpt import EvaluationSamples, TrainingSamples
 from paddock.data.tokenizer import train_tokenizer
@@ -73,10 +73,10 @@ def test_a_sample_has_what_was_asked_for(ends: DocumentEnds | None, names: set[s
 
 def test_where_the_token_comes_from() -> None:
     tokenizer = train_tokenizer(["some text"], 300, "<end>")
-    asked = DataConfig(path="a", eod_mask_loss=True)
-    assert find_document_ends(DataConfig(path="a"), tokenizer) is None
+    asked = CorpusConfig(path="a", eod_mask_loss=True)
+    assert find_document_ends(CorpusConfig(path="a"), tokenizer) is None
     assert find_document_ends(asked, tokenizer) == DocumentEnds(tokenizer.end_of_text_id or 0, mask_loss=True)
-    given = DataConfig(path="a", reset_position_ids=True, eod=7)
+    given = CorpusConfig(path="a", reset_position_ids=True, eod=7)
     assert find_document_ends(given, None) == DocumentEnds(7, reset_positions=True)
 
 
@@ -90,9 +90,9 @@ def test_where_the_token_comes_from() -> None:
 def test_unknown_and_contradicting_tokens(eod: int | None, has_tokenizer: bool, message: str) -> None:
     tokenizer = train_tokenizer(["some text"], 300, "<end>") if has_tokenizer else None
     with pytest.raises(ConfigError, match=message):
-        find_document_ends(DataConfig(path="a", reset_attention_mask=True, eod=eod), tokenizer)
+        find_document_ends(CorpusConfig(path="a", reset_attention_mask=True, eod=eod), tokenizer)
 
 
 def test_a_token_that_nothing_looks_for() -> None:
     with pytest.raises(ConfigError, match=r"data\.eod = 5(.|\n)*nothing looks for it"):
-        DataConfig(path="a", eod=5)
+        CorpusConfig(path="a", eod=5)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddock.data import prepare as preparing
-from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.data.config import CorpusConfig, TokenizerConfig
 from paddock.data.embedded import embedded_documents
 from paddock.data.indexed import IndexedTokens
 from paddock.data.indexed_writer import IndexedWriter
@@ -25,7 +25,7 @@ def test_the_embedded_corpus_is_prose() -> None:
 
 
 def test_text_becomes_indexed_tokens_and_back(tmp_path: Path) -> None:
-    prepared = prepare(DataConfig(source="embedded", cache=str(tmp_path)), TRAINED, vocab=600)
+    prepared = prepare(CorpusConfig(source="embedded", cache=str(tmp_path)), TRAINED, vocab=600)
     assert prepared.tokenizer is not None
     corpus, tokenizer = IndexedTokens(prepared.prefixes[0][1]), prepared.tokenizer
     assert tokenizer.vocab_size == 600
@@ -36,7 +36,7 @@ def test_text_becomes_indexed_tokens_and_back(tmp_path: Path) -> None:
 
 
 def test_a_prepared_corpus_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = DataConfig(source="embedded", cache=str(tmp_path))
+    data = CorpusConfig(source="embedded", cache=str(tmp_path))
     first = prepare(data, TRAINED, vocab=300)
     monkeypatch.setattr(preparing, "train_tokenizer", lambda *_: pytest.fail("built again"))
     assert prepare(data, TRAINED, vocab=300).prefixes == first.prefixes
@@ -46,7 +46,7 @@ def test_a_prepared_corpus_is_not_built_again(tmp_path: Path, monkeypatch: pytes
 
 
 def test_it_is_made_as_a_user_would_make_it(tmp_path: Path) -> None:
-    prefix = prepare(DataConfig(source="embedded", cache=str(tmp_path)), TRAINED, vocab=300).prefixes[0][1]
+    prefix = prepare(CorpusConfig(source="embedded", cache=str(tmp_path)), TRAINED, vocab=300).prefixes[0][1]
     assert prefix.name == "corpus_text_document"
     assert {path.name for path in prefix.parent.iterdir()} == {
         *("corpus.jsonl", "corpus_text_document.bin", "corpus_text_document.idx"),
@@ -55,7 +55,7 @@ def test_it_is_made_as_a_user_would_make_it(tmp_path: Path) -> None:
 
 
 def test_another_vocabulary_under_the_same_name_is_another_corpus(tmp_path: Path) -> None:
-    data, files = DataConfig(source="embedded", cache=str(tmp_path / "cache")), tmp_path / "tokenizer.json"
+    data, files = CorpusConfig(source="embedded", cache=str(tmp_path / "cache")), tmp_path / "tokenizer.json"
     config, prefixes = TokenizerConfig(kind="file", path=str(files)), set()
     for vocab in (300, 400):
         train_tokenizer(embedded_documents()[:5], vocab).save(tmp_path)
@@ -64,7 +64,7 @@ def test_another_vocabulary_under_the_same_name_is_another_corpus(tmp_path: Path
 
 
 def test_a_damaged_cache_says_what_to_remove(tmp_path: Path) -> None:
-    data = DataConfig(source="embedded", cache=str(tmp_path))
+    data = CorpusConfig(source="embedded", cache=str(tmp_path))
     prefix = prepare(data, TRAINED, vocab=300).prefixes[0][1]
     Path(f"{prefix}.bin").write_bytes(b"")
     with pytest.raises(DataError, match=r"damaged(.|\n)*truncated(.|\n)*remove "):
@@ -74,21 +74,21 @@ def test_a_damaged_cache_says_what_to_remove(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MachineError, match="cannot write"):
-        prepare(DataConfig(source="embedded", cache=str(tmp_path / "file" / "cache")), TRAINED, vocab=300)
+        prepare(CorpusConfig(source="embedded", cache=str(tmp_path / "file" / "cache")), TRAINED, vocab=300)
 
 
 def test_an_empty_corpus(tmp_path: Path) -> None:
     with IndexedWriter(tmp_path / "empty", vocab=10):
         pass
     with pytest.raises(DataError, match=r"empty\.bin holds no tokens"):
-        prepare(DataConfig(path=str(tmp_path / "empty")), TokenizerConfig(), vocab=10)
+        prepare(CorpusConfig(path=str(tmp_path / "empty")), TokenizerConfig(), vocab=10)
 
 
 def test_a_tokenizer_larger_than_the_model(tmp_path: Path) -> None:
     train_tokenizer(embedded_documents()[:5], 400, "<end>").save(tmp_path)
     config = TokenizerConfig(kind="file", path=str(tmp_path / "tokenizer.json"), end_of_text="<end>")
     with pytest.raises(ConfigError, match=r"model\.vocab = 399(.|\n)*has 400 tokens(.|\n)*--model\.vocab 400"):
-        prepare(DataConfig(source="embedded", cache=str(tmp_path)), config, vocab=399)
+        prepare(CorpusConfig(source="embedded", cache=str(tmp_path)), config, vocab=399)
 
 
 def test_tokenizers_from_files(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def build(rank: int, world: int, layout: dict[str, Any], seed: int) -> tuple[Eng
         build_mesh(shape, rank, "cpu"),
         torch.device("cpu"),
         micro=GLOBAL // shape.data // accumulation,
-        sequence_length=TIME,
+        sample_size=TIME,
         micro_batches=accumulation,
     )
     fill(engine, seed)

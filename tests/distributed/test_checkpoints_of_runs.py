@@ -12,6 +12,7 @@ from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.storage import StoredTensors, saved_tensors
 from paddock.checkpoint.tensors import MODEL
 from paddock.cli.main import run
+from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses, paddock
 
 FLAGS = ["--model.dropout", "0", "--schedule.decay-steps", "8", "--checkpoint.every", "2"]
@@ -27,6 +28,15 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = paddock("train", *TINY, *layout, *flags, "--run-dir", str(path), timeout=300)
     assert result.returncode == 0, result.stderr
     return path
+
+
+def test_metrics_tell_who_computes_and_who_waits(run_dir: Path) -> None:
+    records = [record.get("data", {}) for record in read_metrics(run_dir / "metrics.jsonl")]
+    last = [data for data in records if "train.loss" in data][-1]
+    busy = [last["train.busy_time.0"], last["train.busy_time.1"]]
+    assert min(busy) > 0 and last["train.wait_time"] >= 0
+    assert sum(busy) / 2 <= last["train.compute_time"] * 1.5  # a busy time of warm-up steps is among them
+    assert last["train.tokens_per_second_per_device"] == pytest.approx(last["train.tokens_per_second"] / 4)
 
 
 def test_generate_evaluate_and_convert(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,14 @@ def test_every_command_of_the_readme(tmp_path: Path) -> None:
     assert set(ran) == set(VERBS)
 
 
+def test_the_python_of_the_readme(tmp_path: Path) -> None:
+    [program] = blocks("README.md", "python")
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    f1, answers = result.stdout.splitlines()
+    assert 0 <= float(f1) <= 100 and answers.startswith("[{'text': ")
+
+
 def test_the_error_that_the_readme_shows(tmp_path: Path) -> None:
     [shown] = [block for block in blocks("README.md", "") if "\nerror: " in block]
     command, _, expected = shown.removeprefix("$ ").partition("\n")
@@ -74,7 +82,7 @@ def test_the_recipe_of_the_readme(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", READMES)
 def test_the_readme_names_every_recipe_and_verb(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    assert all(f"`{recipe}`" in text for recipe in recipe_names() if recipe != "gpt2/base")
+    assert all(f"`{recipe}`" in text for recipe in recipe_names() if not recipe.endswith("/base"))
     assert all(f"`{verb} " in text or f"`{verb}`" in text for verb in VERBS)
     rooms = {path.name for path in (ROOT / "paddock").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert all(f"  {room}/ " in text for room in rooms)

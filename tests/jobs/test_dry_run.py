@@ -167,7 +167,7 @@ def test_traffic_is_what_torch_sends(layout: str, compute: str) -> None:
             build_mesh(arithmetic.layout, 0, "cpu"),
             torch.device("cpu"),
             micro=batch.micro,
-            sequence_length=64,
+            sample_size=64,
             micro_batches=batch.accumulation,
         )
         fill(engine, 1)

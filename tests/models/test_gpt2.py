@@ -59,6 +59,22 @@ def test_fused_loss_is_cross_entropy(ignored: str, chunk_rows: int, monkeypatch:
         torch.testing.assert_close(gradient, wanted)
 
 
+@pytest.mark.parametrize("rows", [50, 0])
+@pytest.mark.parametrize("chunk_rows", [7, 1000])
+def test_fused_loss_with_a_bias(rows: int, chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, labels = case()
+    hidden, labels = hidden.flatten(0, 1)[:rows].detach().requires_grad_(), labels.flatten()[:rows]
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", chunk_rows * weight.shape[0])
+    bias = torch.randn(weight.shape[0], generator=torch.Generator().manual_seed(4)).requires_grad_()
+    inputs = [hidden, weight, bias]
+    loss = linear_cross_entropy(hidden, weight, labels, bias=bias)
+    expected = F.cross_entropy(hidden @ weight.T + bias, labels, reduction="sum")
+    torch.testing.assert_close(loss, expected)
+    gradients = torch.autograd.grad(0.37 * loss, inputs)
+    for gradient, wanted in zip(gradients, torch.autograd.grad(0.37 * expected, inputs), strict=True):
+        torch.testing.assert_close(gradient, wanted)
+
+
 def test_fused_loss_of_frozen_parts() -> None:
     hidden, weight, labels = case()
     expected = torch.autograd.grad(linear_cross_entropy(hidden, weight, labels), [hidden, weight])

@@ -18,13 +18,14 @@ from paddock.checkpoint.huggingface import (
     is_huggingface_folder,
     load_weights,
     read_config,
-    read_weights,
     save_folder,
+    stored_weights,
 )
 from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.huggingface import from_huggingface_config, tensors, to_huggingface_config
-from paddock.models.gpt2.model import ACTIVATIONS, GPT2
+from paddock.models.gpt2.model import GPT2
+from paddock.models.layers.feed_forward import ACTIVATIONS
 
 SHAPES: list[dict[str, Any]] = [
     {},
@@ -255,8 +256,8 @@ def test_one_tensor_is_in_flight_at_a_time(tmp_path: Path) -> None:
     save_folder(Lazy(model.state_dict()), model.config, tmp_path / "export")
     assert len(handed_out) == len(model.state_dict())
     handed_out.clear()
-    for _, value in read_weights(tmp_path / "export", model.config):
-        watched(value)
+    for weight in stored_weights(tmp_path / "export", model.config).values():
+        watched(weight.read())
     assert len(handed_out) == len(model.state_dict())
 
 

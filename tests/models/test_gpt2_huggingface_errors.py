@@ -183,8 +183,8 @@ def test_broken_index(shards: Path) -> None:
         ({"embd_pdrop": 0.0}, "embd_pdrop = 0.0, resid_pdrop = 0.1"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"n_head": 3}, "heads"),
-        ({"model_type": "bart"}, "supported: gpt2"),
-        ({"model_type": None}, "supported: gpt2"),
+        ({"model_type": "bart"}, "supported: bert, gpt2"),
+        ({"model_type": None}, "supported: bert, gpt2"),
     ],
 )
 def test_configs_we_cannot_represent(folder: Path, changes: dict[str, Any], word: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paddock.models.layers import dropped_attention
-from paddock.models.layers.attention import causal_attention
+from paddock.models.layers.attention import causal_attention, full_attention
 from paddock.models.layers.dropout import dropout
 
 
@@ -66,9 +66,9 @@ def test_dropped_attention_is_attention(time: int, documents: bool) -> None:
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, 3, time, 8, requires_grad=True) for _ in range(3))
     segments = (torch.arange(time) // 50).expand(2, time) if documents else None
-    ours, _, mask = dropped_attention._attend(query, key, value, torch.tensor(5), 0.5, segments)
+    ours, _, mask = dropped_attention._attend(query, key, value, torch.tensor(5), 0.5, True, segments, None)
     kept = torch.zeros(2, 3, time, time)
-    for start, end, place in dropped_attention._blocks(time, 3):
+    for start, end, _, place in dropped_attention._blocks(time, 3, True):
         kept[:, :, start:end, :end] = 2.0 * mask[:, place].view(2, 3, end - start, end)
     expected = as_textbook(query, key, value, segments, kept)
     assert torch.allclose(ours, expected, atol=1e-5)
@@ -79,6 +79,43 @@ def test_dropped_attention_is_attention(time: int, documents: bool) -> None:
         strict=True,
     ):
         assert torch.allclose(a, b, atol=1e-4)
+
+
+@pytest.mark.parametrize("lengths", [None, [300, 1], [129, 256]])
+def test_dropped_attention_in_both_directions_is_attention(lengths: list[int] | None) -> None:
+    """As above; and of what is padding nothing is seen, gathered or learned."""
+    torch.manual_seed(0)
+    time, ends = 300, lengths or [300, 300]
+    query, key, value = (torch.randn(2, 3, time, 8, requires_grad=True) for _ in range(3))
+    places = None if lengths is None else torch.tensor(lengths)
+    ours, _, mask = dropped_attention._attend(query, key, value, torch.tensor(5), 0.5, False, None, places)
+    direction = torch.randn_like(ours)
+    gradients = torch.autograd.grad((ours * direction).sum(), (query, key, value))
+    for sample, end in enumerate(ends):
+        kept = torch.zeros(3, end, end)
+        for start, stop, seen, place in dropped_attention._blocks(end, 3, False):
+            kept[:, start:stop] = 2.0 * mask[sample, place].view(3, stop - start, seen)
+        parts = [tensor[sample, :, :end].detach().requires_grad_() for tensor in (query, key, value)]
+        expected = ((parts[0] @ parts[1].mT / 8**0.5).softmax(-1) * kept) @ parts[2]
+        assert torch.allclose(ours[sample, :, :end], expected, atol=1e-5)
+        assert not bool(ours[sample, :, end:].any())
+        wanted = torch.autograd.grad((expected * direction[sample, :, :end]).sum(), parts)
+        for gradient, like in zip(gradients, wanted, strict=True):
+            assert torch.allclose(gradient[sample, :, :end], like, atol=1e-4)
+            assert not bool(gradient[sample, :, end:].any())
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_padding_is_never_seen(rate: float) -> None:
+    query, key, value = (torch.randn(2, 3, 20, 8) for _ in range(3))
+    lengths = torch.tensor([20, 7])
+    torch.manual_seed(1)
+    before = full_attention(query, key, value, rate, lengths)
+    key[1, :, 7:], value[1, :, 7:] = 1e4, 1e4
+    torch.manual_seed(1)
+    after = full_attention(query, key, value, rate, lengths)
+    assert torch.equal(before[0], after[0]) and torch.equal(before[1, :, :7], after[1, :, :7])
+    assert not torch.allclose(full_attention(query, key, value, 0.0)[1, :, :7], before[1, :, :7], atol=1e-2)
 
 
 def test_attention_stays_inside_a_document() -> None:

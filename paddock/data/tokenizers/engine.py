@@ -43,7 +43,16 @@ class EngineTokenizer(Tokenizer):
         return self.engine.id_to_token(id) or ""
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        return self.encode_plain(texts)
+
+    def encode_plain(self, texts: list[str]) -> list[list[int]]:
+        """What a model reads: without marks of Chinese words, which only masking looks at."""
         return [encoding.ids for encoding in self.engine.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """The same ids and, for each, the characters of the text as it was given that it stands for."""
+        encodings = self.engine.encode_batch(texts, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def decode(self, ids: list[int]) -> str:
         return self.engine.decode(ids, skip_special_tokens=True)
@@ -88,6 +97,22 @@ def train_bpe(texts: Iterable[str], vocab: int, end_of_text: str) -> EngineToken
     )
     engine.train_from_iterator(texts, trainer)
     return EngineTokenizer(engine, end_of_text)
+
+
+def train_wordpiece(texts: Iterable[str], vocab: int) -> EngineTokenizer:
+    """Learn a WordPiece, BERT's uncased kind, from text."""
+    from tokenizers import Tokenizer as Engine
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    engine = Engine(models.WordPiece(unk_token="[UNK]"))
+    engine.normalizer = normalizers.BertNormalizer(lowercase=True)
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab, special_tokens=list(BERT_NAMES), show_progress=False)
+    engine.train_from_iterator(texts, trainer)
+    sep, cls = (BERT_NAMES.index(name) for name in ("[SEP]", "[CLS]"))  # they come first
+    engine.post_processor = processors.BertProcessing(("[SEP]", sep), ("[CLS]", cls))
+    return EngineTokenizer(engine, "[SEP]")
 
 
 def read_bpe(

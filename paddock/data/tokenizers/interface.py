@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import ConfigError
+from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write
 
 CONFIG_NAME = "tokenizer_config.json"
@@ -124,3 +124,13 @@ def find_sentinels(id_of: Callable[[str], int | None]) -> list[int]:
         if ids:
             return ids
     return []
+
+
+def check_text(name: str, text: str) -> None:
+    """Raise for what no tokenizer takes: bytes of a command line, or halves of a character, that UTF-8 cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{name} is not text in UTF-8", why=f"character {error.start + 1} is {text[error.start]!a}"
+        ) from None

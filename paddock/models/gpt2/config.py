@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from paddock.errors import bad_value
-from paddock.models.config import ModelConfig
+from paddock.models.config import ModelConfig, check_heads
 
 
 class GPT2Config(ModelConfig):
@@ -40,15 +39,7 @@ class GPT2Config(ModelConfig):
 
     @model_validator(mode="after")
     def _heads_divide_hidden(self) -> GPT2Config:
-        if self.hidden % self.heads:
-            near = [n for n in range(1, self.hidden + 1) if self.hidden % n == 0]
-            near.sort(key=lambda n: abs(n - self.heads))
-            raise bad_value(
-                "model.heads",
-                self.heads,
-                f"hidden {self.hidden} does not divide into {self.heads} heads",
-                f"choose heads from {', '.join(map(str, sorted(near[:4])))}, or another hidden",
-            )
+        check_heads(self.hidden, self.heads)
         return self
 
     @property
@@ -66,12 +57,12 @@ class GPT2Config(ModelConfig):
         block = attention + feed_forward + 4 * hidden
         return (self.vocab + self.context) * hidden + self.layers * block + 2 * hidden
 
-    def forward_flops(self, sequence_length: int) -> float:
+    def forward_flops(self, sample_size: int) -> float:
         """Two per weight of every matrix product, and attention counted in full (not halved by causality)."""
         hidden = self.hidden
         weights = self.layers * (4 * hidden * hidden + 2 * hidden * self.feed_forward_width) + self.vocab * hidden
-        attention = 2 * self.layers * hidden * sequence_length
-        return sequence_length * 2.0 * (weights + attention)
+        attention = 2 * self.layers * hidden * sample_size
+        return sample_size * 2.0 * (weights + attention)
 
     def longest_sequence(self) -> int:
         return self.context

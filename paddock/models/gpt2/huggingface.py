@@ -15,7 +15,7 @@ from torch import Tensor
 
 from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
-from paddock.models.translation import TensorRule
+from paddock.models.translation import ACTIVATIONS, THEIR_ACTIVATIONS, TensorRule, heads_together, roles_together
 
 TIED_NAMES = {"lm_head.weight": "transformer.wte.weight"}
 FIELDS_WITHOUT_SHAPE = ("heads", "activation", "norm_eps")
@@ -23,19 +23,6 @@ FIELDS_WITHOUT_SHAPE = ("heads", "activation", "norm_eps")
 _PREFIX = "transformer."
 # Causal masks that old versions saved among the weights.
 _MASK = re.compile(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)")
-
-_ACTIVATIONS = {
-    # The tanh approximation under all its names: they differ in the order of rounding only.
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "relu": "relu",
-}
-_THEIR_ACTIVATION = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
 
 # Settings that change what the model computes and that ours cannot follow: the only value we accept, and why.
 # reorder_and_upcast_attn is not among them: it changes the rounding, not the mathematics.
@@ -66,7 +53,7 @@ def to_huggingface_config(
         "n_layer": config.layers,
         "n_head": config.heads,
         "n_inner": config.feed_forward,
-        "activation_function": _THEIR_ACTIVATION[config.activation],
+        "activation_function": THEIR_ACTIVATIONS[config.activation],
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.attention_dropout_rate,
@@ -99,7 +86,7 @@ def from_huggingface_config(values: Mapping[str, Any]) -> GPT2Config:
             context=_first(values, "n_positions", "max_position_embeddings", default=1024),
             dropout=dropout,
             attention_dropout=None if attention_dropout == dropout else attention_dropout,
-            activation=_ACTIVATIONS[values.get("activation_function", "gelu_new")],
+            activation=ACTIVATIONS[values.get("activation_function", "gelu_new")],
             norm_eps=values.get("layer_norm_epsilon", 1e-5),
             init_std=values.get("initializer_range", 0.02),
         )
@@ -121,8 +108,8 @@ def _check_representable(values: Mapping[str, Any]) -> None:
         if values.get(field):
             raise _refuse(field, values[field], "only whole weights in floating point can be read")
     activation = values.get("activation_function", "gelu_new")
-    if activation not in _ACTIVATIONS:
-        known = ", ".join(sorted(_ACTIVATIONS))
+    if activation not in ACTIVATIONS:
+        known = ", ".join(sorted(ACTIVATIONS))
         raise _refuse("activation_function", activation, f"we have no such non-linearity, only {known}")
     residual, embedding = values.get("resid_pdrop", 0.1), values.get("embd_pdrop", 0.1)
     if residual != embedding:
@@ -188,7 +175,7 @@ def _linear(ours: str, theirs: str, inputs: int, outputs: int) -> list[TensorRul
 
 def _fused(ours: str, theirs: str, heads: int, hidden: int) -> list[TensorRule]:
     shapes = (3 * hidden, hidden), (hidden, 3 * hidden)
-    by_head, by_role = partial(_by_head, heads=heads), partial(_by_role, heads=heads)
+    by_head, by_role = partial(heads_together, heads=heads), partial(roles_together, heads=heads)
     return [
         TensorRule(
             f"{ours}.weight",
@@ -199,15 +186,6 @@ def _fused(ours: str, theirs: str, heads: int, hidden: int) -> list[TensorRule]:
         ),
         TensorRule(f"{ours}.bias", f"{theirs}.bias", (3 * hidden,), (3 * hidden,), by_head, by_role),
     ]
-
-
-def _by_head(rows: Tensor, heads: int) -> Tensor:
-    """Rows that lie query, key, value, each of all heads, as query, key, value of each head."""
-    return rows.unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
-
-
-def _by_role(rows: Tensor, heads: int) -> Tensor:
-    return rows.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
 
 
 def _unchanged(tensor: Tensor) -> Tensor:

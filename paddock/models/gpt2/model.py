@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +14,9 @@ from paddock.models.layers.basic import Embedding, Linear
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.models.layers.dropout import dropout
+from paddock.models.layers.feed_forward import FeedForward
 from paddock.models.layers.initialization import Initial
 from paddock.parallel.vocabulary import VocabularyShards
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "gelu": F.gelu,
-    "relu": F.relu,
-}
 
 
 class InputEmbedding(nn.Module):
@@ -59,8 +52,9 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, segments: Tensor | None = None, cache: KeyValueCache | None = None, layer: int = 0
     ) -> Tensor:
-        batch, time, _ = x.shape
-        query, key, value = self.qkv(x).view(batch, time, -1, 3, self.head_size).permute(3, 0, 2, 1, 4).unbind()
+        fused = self.qkv(x)
+        batch, time, _ = fused.shape
+        query, key, value = fused.view(batch, time, -1, 3, self.head_size).permute(3, 0, 2, 1, 4).unbind()
         if cache is None:
             rate = self.dropout if self.training else 0.0
             mixed = causal_attention(query, key, value, rate, segments, self.shard)
@@ -70,19 +64,6 @@ class Attention(nn.Module):
             key, value = cache.extend(layer, key, value)
             mixed = F.scaled_dot_product_attention(query, key, value, is_causal=begins)
         return self.output(mixed.transpose(1, 2).reshape(batch, time, -1))
-
-
-class FeedForward(nn.Module):
-    """Widen, bend, narrow."""
-
-    def __init__(self, config: GPT2Config) -> None:
-        super().__init__()
-        self.activation = ACTIVATIONS[config.activation]
-        self.input = Linear(config.hidden, config.feed_forward_width)
-        self.output = Linear(config.feed_forward_width, config.hidden)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.output(self.activation(self.input(x)))
 
 
 class Block(nn.Module):
@@ -96,7 +77,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)
         self.attention = Attention(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(config.hidden, config.feed_forward_width, config.activation)
         self.dropout = config.dropout
 
     def forward(
@@ -180,3 +161,9 @@ class GPT2(nn.Module):
 def build(config: GPT2Config) -> GPT2:
     """What the registry calls."""
     return GPT2(config)
+
+
+def example(config: GPT2Config, samples: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """A batch of random samples, for measuring."""
+    tokens = torch.randint(config.vocab, (samples, size + 1), generator=generator)
+    return {"tokens": tokens[:, :-1].contiguous(), "labels": tokens[:, 1:].contiguous()}

@@ -16,6 +16,9 @@ from torch.distributed.tensor.parallel import (
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2, Block
 
+MAIN_INPUT = "tokens"
+"""The name of what the first stage reads, in a batch; all stages get the rest."""
+
 
 def tensor_plan(model: GPT2, sequence: bool) -> dict[str, ParallelStyle]:
     """Heads, feed-forward columns and the vocabulary are shared out; with `sequence`, so is the time between them."""
@@ -28,15 +31,10 @@ def tensor_plan(model: GPT2, sequence: bool) -> dict[str, ParallelStyle]:
     for name in model.layers:
         block = f"layers.{name}"
         for part, into in (("attention", "qkv"), ("feed_forward", "input")):
-            plan[f"{block}.{part}.{into}"] = ColwiseParallel()
+            plan[f"{block}.{part}.{into}"] = ColwiseParallel(input_layouts=outside)
             plan[f"{block}.{part}.output"] = RowwiseParallel(output_layouts=outside)
             if sequence:
                 plan[f"{block}.{part}_norm"] = SequenceParallel(use_local_output=True)
-                plan[f"{block}.{part}"] = PrepareModuleInput(
-                    input_layouts=(Shard(1),) + (None,) * (3 if part == "attention" else 0),
-                    desired_input_layouts=(Replicate(),) + (None,) * (3 if part == "attention" else 0),
-                    use_local_output=True,
-                )
     if sequence and hasattr(model, "final_norm"):
         plan["final_norm"] = SequenceParallel(use_local_output=True)
         plan["head"] = PrepareModuleInput(
@@ -73,7 +71,11 @@ class Stage(nn.Module):
             del model.final_norm, model.head
 
     def forward(
-        self, x: Tensor, labels: Tensor, positions: Tensor | None = None, segments: Tensor | None = None
+        self,
+        x: Tensor,
+        labels: Tensor | None = None,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
         if self.first:
             x = self.model.embedding(x, positions)
@@ -88,6 +90,11 @@ def layer_costs(config: GPT2Config) -> tuple[float, float, float]:
     """What the embedding, a layer and the head cost, in multiply-adds a token: for balanced stages."""
     block = 4 * config.hidden**2 + 2 * config.hidden * config.feed_forward_width
     return 0.0, float(block), float(config.hidden * config.vocab)
+
+
+def is_tied(config: GPT2Config) -> bool:
+    """Whether the first and the last stage share a weight."""
+    return True
 
 
 def tied_weight(model: GPT2) -> nn.Parameter:
@@ -110,5 +117,5 @@ def tensor_traffic(sequence: bool, recompute: bool) -> dict[str, tuple[int, int]
     """
     again = 1 if recompute else 0
     if sequence:
-        return {"layer": (4 + again, 6 + 2 * again), "first": (0, 3), "last": (2, 1)}
+        return {"layer": (4 + again, 4 + 2 * again), "first": (0, 3), "last": (2, 1)}
     return {"layer": (4 + 2 * again, 4), "first": (0, 2), "last": (2, 0)}

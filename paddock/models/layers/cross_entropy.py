@@ -23,37 +23,48 @@ ALIGNMENT = 64
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: VocabularyShards | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    vocabulary: VocabularyShards | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """The cross-entropy of `hidden @ weight.T` against `labels`, summed over the labels that count.
+    """The cross-entropy of `hidden @ weight.T + bias` against `labels`, summed over the labels that count.
 
-    hidden: [..., width]; weight: [vocabulary, width]; labels: [...], IGNORED where a position does not count.
-    With `vocabulary`, `weight` is this process's rows, and every process that holds others makes the same call.
+    hidden: [..., width]; weight: [vocabulary, width]; bias: [vocabulary]; labels: [...], IGNORED where a position
+    does not count. With `vocabulary`, `weight` and `bias` are this process's rows, and every process that holds
+    others makes the same call.
     """
     hidden = hidden.reshape(-1, hidden.shape[-1])
     if torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     if not torch.is_grad_enabled():
         # An autograd function is told which inputs require gradients, not that nobody will ask for them.
-        hidden, weight = hidden.detach(), weight.detach()
-    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, labels.reshape(-1), vocabulary)
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
+    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, labels.reshape(-1), vocabulary)
     return loss
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: VocabularyShards | None
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        vocabulary: VocabularyShards | None,
     ) -> Tensor:
-        needs_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        needs_gradient = any(ctx.needs_input_grad[:3])
         count, size = hidden.shape[0], weight.shape[0]
         chunks = max(1, -(-count * size // CHUNK_ELEMENTS))
-        rows = -(-count // chunks)
+        rows = max(1, -(-count // chunks))
         room = hidden.new_empty(rows, -(-size // ALIGNMENT) * ALIGNMENT)
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         hidden_gradient = torch.empty_like(hidden) if needs_gradient else None
-        weight_gradient: Tensor | None = None
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needs_gradient and not count else None
+        bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, count, rows):
                 chunk = hidden[start : start + rows]
@@ -61,12 +72,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 logits = room[: len(chunk)]
                 logits[:, size:] = -torch.inf  # padding takes no part in the softmax
                 torch.mm(chunk, weight.T, out=logits[:, :size])
+                if bias is not None:
+                    logits[:, :size] += bias
                 log_probabilities = _log_softmax(logits, vocabulary)
                 loss -= targets.pick(log_probabilities).sum()
                 if hidden_gradient is None:
                     continue
                 gradient = targets.subtract(log_probabilities.exp_())[:, :size].to(hidden.dtype)
                 torch.mm(gradient, weight, out=hidden_gradient[start : start + rows])
+                if bias_gradient is not None:
+                    bias_gradient += gradient.sum(0, dtype=torch.float32)
                 if weight_gradient is None:
                     weight_gradient = (gradient.T @ chunk).float()
                 elif hidden.dtype == torch.float32:
@@ -77,19 +92,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
             vocabulary.add(loss)
             if hidden_gradient is not None:
                 vocabulary.add(hidden_gradient)
-        ctx.gradients = hidden_gradient, weight_gradient
+        ctx.gradients = hidden_gradient, weight_gradient, bias_gradient
         ctx.weight_dtype, ctx.scaled = weight.dtype, False
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
         """They are ours alone, so they are scaled in place: once, though some pipelines ask for each by itself."""
-        hidden_gradient, weight_gradient = ctx.gradients
+        hidden_gradient, weight_gradient, bias_gradient = ctx.gradients
         if not ctx.scaled:
-            hidden_gradient.mul_(output_gradients[0])
-            weight_gradient.mul_(output_gradients[0])
+            for gradient in (hidden_gradient, weight_gradient, bias_gradient):
+                if gradient is not None:
+                    gradient.mul_(output_gradients[0])
             ctx.scaled = True
-        return hidden_gradient, weight_gradient.to(ctx.weight_dtype), None, None
+        of_bias = None if bias_gradient is None else bias_gradient.to(ctx.weight_dtype)
+        return hidden_gradient, weight_gradient.to(ctx.weight_dtype), of_bias, None, None
 
 
 def _log_softmax(logits: Tensor, vocabulary: VocabularyShards | None) -> Tensor:

@@ -22,13 +22,13 @@ class Initial:
 
 @runtime_checkable
 class Initializable(Protocol):
-    """A model that says how each of its parameters begins."""
+    """A model that says how each of its parameters begins, and each of its buffers, with a constant."""
 
     def initial(self, name: str) -> Initial: ...
 
 
 def initialize(model: nn.Module, seed: int) -> None:
-    """Fill every parameter. Drawn on the CPU, so that every device begins with the same numbers."""
+    """Fill every parameter and buffer. Drawn on the CPU, so that every device begins with the same numbers."""
     assert isinstance(model, Initializable)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -40,3 +40,7 @@ def initialize(model: nn.Module, seed: int) -> None:
             values = torch.empty(parameter.shape, dtype=torch.float32)
             values.normal_(0.0, rule.std, generator=generator)
             local(parameter.data).copy_(part_like(values, parameter.data))
+        for name, buffer in model.named_buffers():
+            rule = model.initial(name)
+            assert rule.std == 0.0
+            buffer.fill_(rule.constant)

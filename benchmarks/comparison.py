@@ -1,0 +1,122 @@
+"""What benchmarks beside another library share: each setting in a process of its own, rounds that alternate between
+settings so that a noisy machine disturbs all of them alike, the fastest round of each, and a table that is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+
+Result = dict[str, float]
+Child = Callable[[int], Result]
+"""A setting: given a number of steps, what it measured; `speed` decides which round is kept."""
+Row = tuple[str, float, str]
+"""A measure, its value, and the goal if there is one."""
+
+
+def compare(
+    description: str,
+    script: str,
+    children: Mapping[str, Child],
+    rows: Callable[[dict[str, Result]], list[Row]],
+    steps: int = 8,
+) -> None:
+    """The whole of a benchmark script: its arguments, its rounds, its table and its file of results."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--settings", nargs="*", default=list(children), choices=list(children))
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(children[arguments.child](arguments.steps)))
+        return
+    best: dict[str, Result] = {}
+    for number in range(arguments.rounds):
+        for setting in arguments.settings:
+            result = run_child(script, setting, arguments.steps)
+            print(f"round {number + 1} {setting}: {result}", file=sys.stderr, flush=True)
+            if setting not in best or result["speed"] > best[setting]["speed"]:
+                best[setting] = result
+    if set(best) == set(children):
+        keep(Path(script).stem.replace("_", "-"), rows(best))
+
+
+def run_child(script: str, setting: str, steps: int) -> Result:
+    command = [sys.executable, script, "--child", setting, "--steps", str(steps)]
+    with tempfile.TemporaryDirectory() as cache:  # nobody profits from what an earlier run has compiled
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    result: Result = json.loads(output.strip().splitlines()[-1])
+    return result
+
+
+def keep(name: str, rows: list[Row]) -> None:
+    """Print the table, and write it under the names of the benchmark, the machine and torch."""
+    import torch
+
+    for measure, value, goal in rows:
+        print(f"{measure:<40} {value:10.3f}  {goal}")
+    machine = f"{platform.machine()}-{torch.get_num_threads()}cores"
+    path = Path(__file__).parent / "results" / f"{name}-{machine}-torch{torch.__version__.split('+')[0]}.csv"
+    with open(path, "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["date", "measure", "value", "goal"])
+        writer.writerows([date.today().isoformat(), measure, f"{value:.4g}", goal] for measure, value, goal in rows)
+    print(f"written to {path.name}", file=sys.stderr)
+
+
+def timed(step: Callable[[], object], steps: int, items: int) -> Result:
+    """Items a second in the median of `steps` steps, after a first (compiling) and a second (allocating) one."""
+    from paddock.devices import select
+
+    started = time.perf_counter()
+    step()
+    first = time.perf_counter() - started
+    step()
+    durations = []
+    for _ in range(steps):
+        started = time.perf_counter()
+        step()
+        durations.append(time.perf_counter() - started)
+    return {
+        "speed": items / sorted(durations)[len(durations) // 2],
+        "first_step": first,
+        "memory": float(select("cpu").memory_used() or 0),
+    }
+
+
+def measure_gemm(steps: int) -> Result:
+    """The machine's best matrix product, in FLOP/s."""
+    from paddock.devices import measure_gemm_flops, select
+
+    adapter = select("cpu")
+    adapter.prepare()
+    return {"speed": measure_gemm_flops(adapter)}
+
+
+def paddock_train(flags: list[str], steps: int, items: int) -> Result:
+    """`paddock train` itself, its own metrics read back."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        command = [sys.executable, "-m", "paddock", "train", *flags, "--steps", str(steps + 2)]
+        command += ["--evaluate.every", "None", "--log.every", "1", "--checkpoint.every", "None"]
+        command += ["--run-dir", str(run_dir)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    data = [record["data"] for record in records if "train.step_time" in record.get("data", {})]
+    durations = sorted(entry["train.step_time"] for entry in data)
+    return {
+        "speed": items / durations[len(durations) // 2],
+        "memory": max(entry["train.memory"] for entry in data),
+    }

@@ -1,0 +1,189 @@
+"""ResNet-50 in float32 on a CPU beside transformers' ResNet (or timm's, where it is installed): training with a batch
+of 16 and inference with a batch of 32, at 224 pixels.
+
+Each side runs in a process of its own. The peer runs in its default memory format, and in channels-last with its
+weights converted, which is its best setting; ours runs as `paddock train` and `paddock evaluate` run it. Rounds
+alternate between the sides, so that a noisy machine disturbs all alike; the figure is the fastest iteration.
+Run: python benchmarks/resnet.py [--rounds 3] [--iterations 4] [--peer transformers|timm] [--threads N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import platform
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SIZE, CLASSES = 224, 1000
+BATCHES = {"training": 16, "inference": 32}
+SIDES = ("paddock", "peer default", "peer channels-last")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=4, help="in every round, after one to warm up")
+    parser.add_argument("--peer", choices=("transformers", "timm"), default="transformers")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--batch", type=int, default=None, help="instead of 16 and 32")
+    arguments = parser.parse_args()
+    rows = []
+    for work, usual in BATCHES.items():
+        batch = arguments.batch or usual
+        seconds = measure(work, batch, arguments)
+        for side, value in seconds.items():
+            rows.append({"work": work, "batch": batch, "side": side, "images/s": round(batch / value, 2)})
+            print(f"{work:<10} {side:<20} {batch / value:8.2f} images/s", flush=True)
+        for side in SIDES[1:]:
+            print(f"{work:<10} paddock is {seconds[side] / seconds['paddock']:.2f} × {side}", flush=True)
+    write(rows, arguments)
+
+
+def measure(work: str, batch: int, arguments: argparse.Namespace) -> dict[str, float]:
+    """Seconds of the fastest iteration, by side."""
+    context = multiprocessing.get_context("spawn")
+    pipes: dict[str, Connection] = {}
+    processes = []
+    for side in SIDES:
+        pipes[side], theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, side, work, batch, arguments), daemon=True)
+        process.start()
+        theirs.close()
+        processes.append(process)
+    fastest: dict[str, float] = {}
+    for _ in range(arguments.rounds):
+        for side, pipe in pipes.items():
+            pipe.send("go")
+            value = pipe.recv()
+            fastest[side] = min(value, fastest.get(side, value))
+            print(f"  {work} {side}: {value:.3f} s", file=sys.stderr, flush=True)
+    for pipe in pipes.values():
+        pipe.close()
+    for process in processes:
+        process.join()
+    return fastest
+
+
+def serve(pipe: Connection, side: str, work: str, batch: int, arguments: argparse.Namespace) -> None:
+    """A side's process: one round for every word that comes, until none comes."""
+    torch.set_num_threads(arguments.threads)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(batch, 3, SIZE, SIZE, generator=generator)
+    labels = torch.randint(CLASSES, (batch,), generator=generator)
+    if side == "paddock":
+        step = ours(work, images, labels)
+    else:
+        step = theirs(work, images, labels, arguments.peer, channels_last=side == "peer channels-last")
+    while True:
+        try:
+            pipe.recv()
+        except EOFError:
+            return
+        step()
+        seconds = []
+        for _ in range(arguments.iterations):
+            started = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - started)
+        pipe.send(min(seconds))
+
+
+def ours(work: str, images: Tensor, labels: Tensor) -> Callable[[], object]:
+    """What a run does: the engine of one process, its training step, and evaluation by the short way."""
+    from paddock.config.load import load_recipe
+    from paddock.config.rules import check_layout
+    from paddock.devices import select
+    from paddock.jobs.training_run import lay_out
+    from paddock.models.assembly import accelerate
+    from paddock.parallel.world import World
+    from paddock.training.optimizer import build_optimizer
+    from paddock.training.precision import LossScale, autocast_for
+    from paddock.training.schedule import in_steps
+    from paddock.training.step import StepSettings, TrainingStep
+
+    images = images.contiguous(memory_format=torch.channels_last)  # as our data comes
+    recipe, adapter = load_recipe("resnet/50"), select("cpu")
+    adapter.prepare()
+    world = World(0, 1, adapter, torch.device("cpu"))
+    engine = lay_out(recipe, check_layout(recipe, 1), world)
+    autocast = autocast_for(recipe.precision, adapter)
+    if work == "inference":
+        engine.train(False)
+        accelerate(engine.models)
+        return lambda: engine.outputs([{"images": images}], autocast)
+    engine.train()
+    step = TrainingStep(
+        StepSettings(1000, 0, recipe.optimizer, in_steps(recipe.schedule, 1000)),
+        engine=engine,
+        optimizer=build_optimizer(engine.trained, recipe.optimizer),
+        autocast=autocast,
+        loss_scale=LossScale(recipe.precision, adapter),
+        world=world,
+    )
+    return lambda: step.run(0, [{"images": images, "labels": labels}], len(labels))
+
+
+def theirs(work: str, images: Tensor, labels: Tensor, peer: str, channels_last: bool) -> Callable[[], object]:
+    model = peer_model(peer)
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        images = images.contiguous(memory_format=torch.channels_last)
+
+    def logits() -> Tensor:
+        found: Any = model(images)
+        return found.logits if peer == "transformers" else found
+
+    if work == "inference":
+        model.eval()
+
+        def infer() -> None:
+            with torch.inference_mode():
+                logits()
+
+        return infer
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+    model.train()
+
+    def train() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(logits(), labels).backward()
+        optimizer.step()
+
+    return train
+
+
+def peer_model(peer: str) -> nn.Module:
+    if peer == "timm":
+        import timm
+
+        model: nn.Module = timm.create_model("resnet50")
+        return model
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    return ResNetForImageClassification(ResNetConfig(num_labels=CLASSES))
+
+
+def write(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    machine = f"{platform.machine()}-{arguments.threads}cores-torch{torch.__version__.partition('+')[0]}"
+    path = Path(__file__).parent / "results" / f"resnet-{machine}.csv"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        names = {"date": str(date.today()), "peer": arguments.peer}
+        writer = csv.DictWriter(stream, [*names, *rows[0]])
+        writer.writeheader()
+        writer.writerows({**names, **row} for row in rows)
+    print(path, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The data that a user names in Python as two arguments, as fields of the data section of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paddock.errors import ConfigError
+
+Fields = dict[str, Any]
+
+
+def name_datasets(task: str, train: str | None, evaluation: str | None) -> Fields:
+    """What `train_dataset` and `eval_dataset` change in a recipe's data section."""
+    if train is None and evaluation is None:
+        return {}
+    return _NAMED[task](train, evaluation)
+
+
+def _questions(train: str | None, evaluation: str | None) -> Fields:
+    return {"source": "squad"} | _given(train=train, validation=evaluation)
+
+
+def _texts(train: str | None, evaluation: str | None) -> Fields:
+    kinds = {"tsv" if str(path).endswith((".tsv", ".txt")) else "jsonl" for path in (train, evaluation) if path}
+    if len(kinds) > 1:
+        raise ConfigError(
+            f"train_dataset = {train}, eval_dataset = {evaluation}", why="one is JSON lines, and one is a table"
+        )
+    return {"source": kinds.pop()} | _given(train=train, validation=evaluation)
+
+
+def _corpus(train: str | None, evaluation: str | None) -> Fields:
+    return {"source": "indexed", "path": _one(train, evaluation, "data.split says which part is for evaluation")}
+
+
+def _images(train: str | None, evaluation: str | None) -> Fields:
+    return {"source": "folder", "path": _one(train, evaluation, "the folder has train and val in it")}
+
+
+def _one(train: str | None, evaluation: str | None, why: str) -> str:
+    if None not in (train, evaluation) and train != evaluation:
+        raise ConfigError(
+            f"eval_dataset = {evaluation}",
+            why=f"train_dataset is {train}, and this task reads one: {why}",
+            fix="give the same path twice, or train_dataset alone",
+        )
+    return str(train or evaluation)
+
+
+def _given(**fields: str | None) -> Fields:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+_NAMED: dict[str, Callable[[str | None, str | None], Fields]] = {
+    "language_modeling": _corpus,
+    "masked_language_modeling": _corpus,
+    "question_answering": _questions,
+    "sequence_classification": _texts,
+    "image_classification": _images,
+}

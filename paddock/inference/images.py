@@ -1,0 +1,79 @@
+"""Telling what images show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from paddock.data.images.batches import normalise, stack
+from paddock.data.images.config import SHAPES, ImageData
+from paddock.data.images.decode import decode
+from paddock.data.images.files import EXTENSIONS
+from paddock.data.images.views import evaluation_view
+from paddock.errors import DataError
+from paddock.inference.predictors import Answer, Tick, Tools
+
+
+class ImagePredictor:
+    """What `paddock predict` runs for image classification. A query is an image file."""
+
+    suffixes: ClassVar[tuple[str, ...]] = EXTENSIONS
+    usual_top_k: ClassVar[int] = 5
+
+    def __init__(self, tools: Tools) -> None:
+        assert isinstance(tools.data, ImageData)
+        self._tools, self._data = tools, tools.data
+        config: Any = tools.model.config
+        drawn = SHAPES if tools.data.source == "shapes" else ()
+        self._classes = list(tools.classes or drawn) or [str(number) for number in range(config.classes)]
+
+    def query(self, value: Any, where: str) -> Path:
+        """A path, or {"image": path}."""
+        if isinstance(value, dict):
+            value = value.get("image")
+        if not isinstance(value, str | Path):
+            raise DataError(f"{where} names no image", fix='give the path of a file, or {"image": "…"}')
+        path = Path(value).expanduser()
+        if not path.is_file():
+            raise DataError(f"there is no file {path}", why=f"{where} names it", fix="check the path")
+        return path
+
+    def predict(self, queries: Sequence[Path], top_k: int, tick: Tick | None = None) -> list[list[Answer]]:
+        """{"class", "probability"}; one thread reads the next images while the model looks at these."""
+        size = self._tools.batch
+        parts = [queries[start : start + size] for start in range(0, len(queries), size)]
+        found: list[list[Answer]] = []
+        with ThreadPoolExecutor(max_workers=1) as reader:
+            ahead = [reader.submit(self._read, part) for part in parts[:1]]
+            for number in range(len(parts)):
+                images = ahead.pop().result()
+                ahead += [reader.submit(self._read, part) for part in parts[number + 1 : number + 2]]
+                found += self._look(images, top_k)
+                if tick is not None:
+                    tick(number + 1, len(parts))
+        return found
+
+    def show(self, name: str, answers: Sequence[Answer]) -> str:
+        return f"{name}: " + ", ".join(f"{answer['class']} {answer['probability']:.4f}" for answer in answers)
+
+    def _read(self, paths: Sequence[Path]) -> torch.Tensor:
+        views = [evaluation_view(decode(path.read_bytes(), str(path)), self._data) for path in paths]
+        return stack(views)
+
+    def _look(self, images: torch.Tensor, top_k: int) -> list[list[Answer]]:
+        with torch.inference_mode():
+            seen = normalise(images.to(self._tools.device), self._data.mean, self._data.std)
+            outputs = self._tools.model(seen).float().softmax(-1).cpu()
+        best = outputs.sort(dim=-1, descending=True, stable=True)
+        rows = zip(best.indices[:, :top_k].tolist(), best.values[:, :top_k].tolist(), strict=True)
+        return [
+            [
+                {"class": self._classes[number], "probability": round(chance, 4)}
+                for number, chance in zip(numbers, chances, strict=True)
+            ]
+            for numbers, chances in rows
+        ]

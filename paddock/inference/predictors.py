@@ -1,0 +1,86 @@
+"""What `paddock predict` and the Trainer ask of a trained model, whatever its task. Adding one is a line below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import nn
+
+from paddock.data.config import DataConfig
+from paddock.data.tokenizers.interface import Tokenizer
+from paddock.errors import ConfigError
+
+Answer = dict[str, Any]
+"""Plain values under their names, e.g. text, score, start and end; or label and score."""
+Tick = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """A trained model, and what else a predictor works with."""
+
+    model: nn.Module
+    tokenizer: Tokenizer | None
+    classes: Sequence[str]
+    """The names of what the model tells apart, by their number; empty where nobody wrote them down."""
+    data: DataConfig
+    """The data section of the run's recipe; of a plain folder of weights, the task's defaults."""
+    device: torch.device
+    batch: int
+    """Samples that go through the model at once."""
+    origin: Path
+    """Where the model was found, for messages."""
+
+
+class Predictor(Protocol):
+    """Turns what users give into queries, and queries into answers."""
+
+    suffixes: ClassVar[tuple[str, ...]]
+    """Of files that are an input each (.jpg …), so that a folder of them is many; empty where inputs are text."""
+
+    usual_top_k: ClassVar[int]
+    """How many answers to give where nobody says it."""
+
+    def __init__(self, tools: Tools) -> None: ...
+
+    def query(self, value: Any, where: str) -> Any:
+        """One input: a string, a dictionary (from flags or a JSON line) or, with `suffixes`, a file's path.
+
+        `where` says where it stands, for the DataError about one that cannot be used."""
+
+    def predict(self, queries: Sequence[Any], top_k: int, tick: Tick | None = None) -> list[list[Answer]]:
+        """For each query its answers, at most `top_k`, the best first. `tick` hears of (done, total)."""
+
+    def show(self, name: str, answers: Sequence[Answer]) -> str:
+        """The answers to one query, for people; `name` is the query's id or file."""
+
+
+_PREDICTORS = {
+    "masked_language_modeling": "hidden_words.HiddenWordPredictor",
+    "question_answering": "answers.AnswerPredictor",
+    "sequence_classification": "text_labels.TextLabelPredictor",
+    "image_classification": "images.ImagePredictor",
+}
+"""By the task's name: a module in this room, and its class."""
+
+
+def predictor_of(task: str, tools: Tools) -> Predictor:
+    """The task's predictor over a trained model."""
+    if task not in _PREDICTORS:
+        generate = f"paddock generate {tools.origin} continues text"
+        raise ConfigError(
+            f"{tools.origin} was trained for {task}, which predicts nothing of your input",
+            fix=generate if task == "language_modeling" else f"take a model that was trained for {_choices()}",
+        )
+    module, name = _PREDICTORS[task].split(".")
+    found: type[Predictor] = getattr(import_module(f"paddock.inference.{module}"), name)
+    return found(tools)
+
+
+def _choices() -> str:
+    return ", ".join(_PREDICTORS)

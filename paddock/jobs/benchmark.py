@@ -1,0 +1,196 @@
+"""How fast a recipe's model computes here: random samples that never change, real steps, and a counted number of
+operations. Needs no data and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.config.rules import Arithmetic, check_layout
+from paddock.config.task_rules import sequence_fits
+from paddock.errors import bad_value
+from paddock.files import atomic_write
+from paddock.jobs.run_directory import versions
+from paddock.jobs.train import world_of
+from paddock.launch.options import LaunchOptions
+from paddock.launch.run import run
+from paddock.parallel.legality import check_device
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from paddock.parallel.world import World
+
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What to measure: forward passes, or whole training steps."""
+
+    train: bool = False
+    warmup: int = 5
+    iterations: int = 100
+
+    def check(self) -> None:
+        if self.iterations < 1 or self.warmup < 0:
+            name = "iterations" if self.iterations < 1 else "warmup"
+            raise bad_value(f"benchmark.{name}", getattr(self, name), "there is nothing to time", "at least 1")
+
+
+def benchmark(recipe: Recipe, measurement: Measurement, launch: LaunchOptions) -> dict[str, Any] | None:
+    """Measure over all the processes that `launch` asks for. None on a machine or process that does not speak."""
+    from paddock.devices import select
+
+    launch.check()
+    measurement.check()
+    if recipe.checkpoint.load is not None:
+        raise bad_value(
+            "checkpoint.load", recipe.checkpoint.load, "a benchmark computes with initial weights and would ignore it"
+        )
+    sequence_fits(recipe, world_of(launch))
+    check_layout(recipe, world_of(launch))
+    check_device(recipe.parallel, select(recipe.train.device))
+    with tempfile.TemporaryDirectory(prefix="paddock-benchmark-") as folder:
+        result = Path(folder) / "result.json"
+        payload = {"recipe": recipe.to_dict(), "measurement": asdict(measurement), "result": str(result)}
+        run("paddock.jobs.benchmark:work", payload, launch, Path(folder))
+        return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
+
+
+def work(payload: dict[str, Any]) -> None:
+    """One process's part; the first writes the result."""
+    from paddock.devices import select
+    from paddock.parallel.world import join_world
+    from paddock.telemetry.progress import counted
+
+    recipe, measurement = recipe_from_dict(payload["recipe"]), Measurement(**payload["measurement"])
+    with join_world(select(recipe.train.device)) as world:
+        arithmetic = check_layout(recipe, world.size)
+        compute = _computation(recipe, arithmetic, world, measurement.train)
+        rounds = measurement.warmup + measurement.iterations
+        seconds = []
+        with counted("benchmark", visible=world.speaks) as tick:
+            for number in range(rounds):
+                if number == measurement.warmup:
+                    world.barrier()
+                started = time.perf_counter()
+                compute(number)
+                world.adapter.synchronize()
+                if number >= measurement.warmup:
+                    seconds.append(time.perf_counter() - started)
+                tick(number + 1, rounds)
+        result = summarise(recipe, arithmetic, measurement, seconds, world)
+        if world.speaks:
+            with atomic_write(Path(payload["result"])) as stream:
+                json.dump(result, stream)
+
+
+def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: bool) -> Callable[[int], object]:
+    """What one iteration does: a training step, or what an evaluation asks of the model, over a global batch."""
+    from paddock.evaluation.held_out import move
+    from paddock.jobs.training_run import lay_out
+    from paddock.models.assembly import accelerate
+    from paddock.models.labels import IGNORED
+    from paddock.models.registry import example_batch
+    from paddock.parallel.legality import may_compile
+    from paddock.tasks.registry import task_class
+    from paddock.training.compilation import compile_blocks
+    from paddock.training.optimizer import build_optimizer
+    from paddock.training.precision import LossScale, autocast_for
+    from paddock.training.schedule import in_steps
+    from paddock.training.step import StepSettings, TrainingStep
+
+    plan, size = arithmetic.batch, recipe.data.sample_size()
+    mode = recipe.train.compile if may_compile(recipe.parallel) else "off"
+
+    def compile_them(blocks: list[nn.Module]) -> None:
+        compile_blocks(blocks, mode, world.adapter, recipe.model.num_parameters())
+
+    engine = lay_out(recipe, arithmetic, world, compile_them)
+    first = engine.mesh.data_rank * plan.accumulation
+    batches = [
+        move(example_batch(recipe.model, plan.micro, size, first + number), world.device)
+        for number in range(plan.accumulation)
+    ]
+    autocast = autocast_for(recipe.precision, world.adapter)
+    if trains:
+        engine.train()
+        counts = sum(int((batch["labels"] != IGNORED).sum()) for batch in batches)
+        (count,) = world.total([counts if engine.speaks_for_data else 0])
+        step = TrainingStep(
+            StepSettings(10**6, recipe.train.seed, recipe.optimizer, in_steps(recipe.schedule, 1000)),
+            engine=engine,
+            optimizer=build_optimizer(engine.trained, recipe.optimizer),
+            autocast=autocast,
+            loss_scale=LossScale(recipe.precision, world.adapter),
+            world=world,
+        )
+        return lambda number: step.run(number, batches, count)
+    engine.train(False)
+    accelerate(engine.models)
+    if task_class(recipe.task).judges_outputs:
+        batches = [{name: tensor for name, tensor in batch.items() if name != "labels"} for batch in batches]
+    return lambda _: engine.outputs(batches, autocast)
+
+
+def summarise(
+    recipe: Recipe, arithmetic: Arithmetic, measurement: Measurement, seconds: list[float], world: World
+) -> dict[str, Any]:
+    """The numbers, over all processes, with everything that they were measured with."""
+    import numpy as np
+    import torch
+
+    slowest = max(map(float, world.gather(repr(sum(seconds)))))
+    size, samples = recipe.data.sample_size(), arithmetic.batch.total * measurement.iterations
+    flops = recipe.model.forward_flops(size) * (3 if measurement.train else 1)
+    peak, source = _peak(recipe, world)
+    memory = [int(told) for told in world.gather(str(world.adapter.memory_used() or 0))]
+    tokens = size if recipe.model.vocabulary() else 0
+    layout = arithmetic.layout
+    return {
+        "mode": "training steps" if measurement.train else "forward passes",
+        "unit": "images" if recipe.task == "image_classification" else "samples",
+        "samples_per_second": samples / slowest,
+        **({"tokens_per_second": samples * tokens / slowest} if tokens else {}),
+        "latency": {
+            "mean": float(np.mean(seconds)),
+            **{f"p{rank}": float(np.percentile(seconds, rank)) for rank in PERCENTILES},
+        },
+        "flops_per_sample": flops,
+        "achieved_flops": samples * flops / slowest,
+        "peak_flops": peak,
+        "peak_source": source,
+        "utilisation": samples * flops / slowest / peak if peak else None,
+        "memory": max(memory) or None,
+        "parameters": recipe.model.num_parameters(),
+        "warmup": measurement.warmup,
+        "iterations": measurement.iterations,
+        "batch": str(arithmetic.batch),
+        "layout": {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline},
+        "processes": world.size,
+        "device": world.adapter.name,
+        "device_name": world.adapter.device_name(),
+        "threads": torch.get_num_threads() if world.device.type == "cpu" else None,
+        "versions": versions(),
+        "recipe": recipe.to_dict(),
+    }
+
+
+def _peak(recipe: Recipe, world: World) -> tuple[float, str]:
+    """What the devices could do at best, over the whole job, and how that is known."""
+    from paddock.devices import measure_gemm_flops
+
+    compute = recipe.precision.compute
+    published = world.adapter.peak_flops(compute)
+    if published is not None:
+        return published * world.size, "published"
+    world.barrier()  # all at once, as they work
+    (together,) = world.total([measure_gemm_flops(world.adapter, compute)])
+    return together, "a matrix product, measured"

@@ -1,0 +1,132 @@
+"""What a trained model makes of inputs: from flags, from a file or from a folder, to plain values or a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddock.devices import select
+from paddock.errors import ConfigError, DataError
+from paddock.files import atomic_write
+from paddock.inference.predictors import Answer, Predictor, Tick, Tools, predictor_of
+from paddock.jobs.trained import open_trained
+from paddock.tasks.config import data_config_class
+
+FORMS = (".jsonl", ".csv")
+"""What results can be written as."""
+STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class Given:
+    """One input: what it is called in results, where it stands (for messages), and its value."""
+
+    name: str
+    where: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answers to one input, the best first."""
+
+    name: str
+    answers: list[Answer]
+
+
+def open_predictor(source: str, device: str, batch: int) -> Predictor:
+    """The model that a run, a checkpoint or a Hugging Face folder holds, ready to be asked."""
+    if batch < 1:
+        raise ConfigError(f"--batch {batch}", why="at least one input goes through the model at once")
+    adapter = select(device)
+    adapter.prepare()
+    place = adapter.torch_device(0)
+    trained = open_trained(source, place)
+    data = trained.data or data_config_class(trained.task)()  # type: ignore[call-arg]
+    tools = Tools(trained.model, trained.tokenizer, trained.classes, data, place, batch, trained.origin)
+    return predictor_of(trained.task, tools)
+
+
+def predict(
+    predictor: Predictor, given: Sequence[Given], top_k: int | None = None, tick: Tick | None = None
+) -> list[Prediction]:
+    """The answers to every input, in their order."""
+    if top_k is not None and top_k < 1:
+        raise ConfigError(f"--top-k {top_k}", why="at least one answer is given")
+    queries = [predictor.query(one.value, one.where) for one in given]
+    answers = predictor.predict(queries, top_k or predictor.usual_top_k, tick)
+    return [Prediction(one.name, found) for one, found in zip(given, answers, strict=True)]
+
+
+def read_inputs(predictor: Predictor, path: str) -> list[Given]:
+    """The inputs that a file or folder holds."""
+    place = Path(path).expanduser()
+    if predictor.suffixes:
+        files = _files(place, predictor.suffixes) if place.is_dir() else [place]
+        return [Given(str(file), str(file), str(file)) for file in files]
+    found = list(_lines(place))
+    if not found:
+        raise DataError(f"{place} has no lines")
+    return found
+
+
+def check_output(path: Path) -> None:
+    """An error before any work, if results cannot be written as the file's name says."""
+    if path.suffix not in FORMS:
+        raise ConfigError(f"--output {path}", why="its name says no known form", fix=f"end it in {' or '.join(FORMS)}")
+    if not path.absolute().parent.is_dir():
+        raise DataError(f"--output {path}: there is no folder {path.parent}", fix="make it, or choose another place")
+
+
+def write_predictions(predictions: Sequence[Prediction], path: Path) -> None:
+    """A JSON object {"id", "answers"} a line, or a table with a row for every answer."""
+    with atomic_write(path) as stream:
+        if path.suffix == ".jsonl":
+            for one in predictions:
+                stream.write(json.dumps({"id": one.name, "answers": one.answers}, ensure_ascii=False) + "\n")
+            return
+        keys = list(dict.fromkeys(key for one in predictions for answer in one.answers for key in answer))
+        table = csv.writer(stream, lineterminator="\n")
+        table.writerow(["id", "rank", *keys])
+        for one in predictions:
+            for rank, answer in enumerate(one.answers, start=1):
+                table.writerow([one.name, rank, *(answer.get(key, "") for key in keys)])
+
+
+def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+    if not files:
+        raise DataError(f"{folder} has no file to look at", why=f"it looks for {', '.join(suffixes)}")
+    return files
+
+
+def _lines(path: Path) -> Iterator[Given]:
+    """Every line of a file: JSON, or plain text in a .txt."""
+    name = "standard input" if str(path) == STANDARD_INPUT else str(path)
+    try:
+        with nullcontext(sys.stdin) if str(path) == STANDARD_INPUT else open(path, encoding="utf-8") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.strip():
+                    continue
+                where = f"{name}:{number}"
+                value = line.rstrip("\r\n") if path.suffix == ".txt" else _json(line, where)
+                called = value.get("id", number) if isinstance(value, dict) else number
+                yield Given(str(called), where, value)
+    except OSError as error:
+        raise DataError(f"cannot read --input {name}", why=error.strerror or "", fix="check the path") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"--input {name} is not text in UTF-8", why=str(error)) from None
+
+
+def _json(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        fix = "write a JSON value a line, or plain text in a file that ends in .txt"
+        raise DataError(f"{where} is not JSON", why=str(error), fix=fix) from None
