@@ -11,8 +11,8 @@ TOLERANCE = 1e-5
 """The largest relative difference of a loss or gradient norm between two layouts, in float32."""
 TENSOR_TOLERANCE = 1e-4
 """The same for the gradient norm of a single parameter, which rounds more: about 1e-6 where nothing is wrong."""
-NEGLIGIBLE = 1e-4
-"""Gradients below this share of the whole are rounding noise, and tell nothing."""
+SMALL = 1e-2
+"""Gradients that are a smaller share of the whole count as this share: they round as what nearly cancels in them."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ def compare(layout: str, trace: Mapping[str, Any], alone: Mapping[str, Any], nam
 
 
 def _by_tensor(trace: Mapping[str, Any], alone: Mapping[str, Any], step: int) -> list[float]:
-    """The relative difference of each parameter's gradient norm in a step; of negligible ones, none."""
-    floor = NEGLIGIBLE * alone["norms"][step]
+    """The relative difference of each parameter's gradient norm in a step."""
+    floor = SMALL * alone["norms"][step]
     pairs = zip(trace["tensors"][step], alone["tensors"][step], strict=True)
-    return [relative(a, b) if not max(a, b) <= floor else 0.0 for a, b in pairs]
+    return [relative(a, b, floor) for a, b in pairs]
 
 
-def relative(value: float, reference: float) -> float:
-    """The relative difference; of a number that is not finite, infinite."""
+def relative(value: float, reference: float, floor: float = 0.0) -> float:
+    """The relative difference; of a number that is not finite, infinite. A reference below the floor counts as it."""
     if not (math.isfinite(value) and math.isfinite(reference)):
         return math.inf
-    return abs(value - reference) / max(abs(reference), 1e-30)
+    return abs(value - reference) / max(abs(reference), floor, 1e-30)
