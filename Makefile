@@ -24,13 +24,13 @@ quickstart: $(VENV)/installed ## Pretrain a small GPT-2 on two processes, evalua
 	@rm -rf runs/quickstart
 	$(BIN)/paddock train gpt2/tiny --nproc-per-node 2 --run-dir runs/quickstart
 	$(BIN)/paddock evaluate runs/quickstart
-	$(BIN)/paddock generate runs/quickstart --prompt "If a class" --max-new-tokens 60 --temperature 0.5
+	$(BIN)/paddock generate runs/quickstart --prompt "If a class" --max-new-tokens 60 --temperature 0.4
 
 test: $(VENV)/installed-dev ## Run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: $(VENV)/installed-dev ## Run the tests, the slow ones too
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m ''
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m ''
 
 lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between rooms
 	$(BIN)/ruff format --check .

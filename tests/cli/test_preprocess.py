@@ -216,6 +216,8 @@ def test_a_live_line_on_a_terminal(workplace: Path, monkeypatch: pytest.MonkeyPa
 
     from paddock.jobs import preprocess as job
 
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=150)
     monkeypatch.setattr(job, "stderr_console", lambda: console)
