@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -21,9 +22,9 @@ class DataConfig(ConfigModel):
     cache: str | None = None
     """Where prepared data is kept; None is $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
 
+    @abstractmethod
     def sample_size(self) -> int:
         """What decides how much work a sample is: its positions, or the pixels along an image's side."""
-        raise NotImplementedError
 
     def describe(self) -> str:
         """The source in a line, for people."""

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from paddock.data.array_cache import cache_beside
 from paddock.data.blended import BlendedSamples, ChainedSamples, blend_weights
@@ -96,9 +95,6 @@ class LanguageModeling(Task):
 
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
-
-    def judge(self, batch: Batch, outputs: Tensor) -> Judgement:
-        raise NotImplementedError("the loss says it all")
 
     def metrics(self, judgement: Judgement) -> dict[str, float]:
         loss = judgement.sums["loss"] / max(judgement.sums["count"], 1.0)
