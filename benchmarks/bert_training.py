@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from comparison import Child, Result, Row, compare, measure_gemm, timed
+from comparison import Child, Result, compare, measure_gemm, timed
+from report import Row
 
 TRAIN, PREDICT, SEQUENCE = 4, 8, 384
 MANY = 64

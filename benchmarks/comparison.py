@@ -5,23 +5,20 @@ settings so that a noisy machine disturbs all of them alike, the fastest round o
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from datetime import date
 from pathlib import Path
+
+from report import Row, keep
 
 Result = dict[str, float]
 Child = Callable[[int], Result]
 """A setting: given a number of steps, what it measured; `speed` decides which round is kept."""
-Row = tuple[str, float, str]
-"""A measure, its value, and the goal if there is one."""
 
 
 def compare(
@@ -49,7 +46,7 @@ def compare(
             if setting not in best or result["speed"] > best[setting]["speed"]:
                 best[setting] = result
     if set(best) == set(children):
-        keep(Path(script).stem.replace("_", "-"), rows(best))
+        keep(script, rows(best))
 
 
 def run_child(script: str, setting: str, steps: int) -> Result:
@@ -59,21 +56,6 @@ def run_child(script: str, setting: str, steps: int) -> Result:
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     result: Result = json.loads(output.strip().splitlines()[-1])
     return result
-
-
-def keep(name: str, rows: list[Row]) -> None:
-    """Print the table, and write it under the names of the benchmark, the machine and torch."""
-    import torch
-
-    for measure, value, goal in rows:
-        print(f"{measure:<40} {value:10.3f}  {goal}")
-    machine = f"{platform.machine()}-{torch.get_num_threads()}cores"
-    path = Path(__file__).parent / "results" / f"{name}-{machine}-torch{torch.__version__.split('+')[0]}.csv"
-    with open(path, "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["date", "measure", "value", "goal"])
-        writer.writerows([date.today().isoformat(), measure, f"{value:.4g}", goal] for measure, value, goal in rows)
-    print(f"written to {path.name}", file=sys.stderr)
 
 
 def timed(step: Callable[[], object], steps: int, items: int) -> Result:

@@ -8,10 +8,8 @@ is the best of the rounds, but the longest of the waits. Run: python benchmarks/
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
-import platform
 import resource
 import struct
 import subprocess
@@ -19,10 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import numpy as np
+from report import keep
 
 SEQUENCE, SEED = 1024, 1234
 LARGEST_DOCUMENT = 1000
@@ -161,14 +159,7 @@ def report(best: dict[str, float]) -> None:
         ("its peak memory, MiB", best["build_memory"] / 2**20, "≤ 1024"),
         ("opening corpus and index again, s", best["open_seconds"], "≤ 0.1"),
     ]
-    for name, value, goal in rows:
-        print(f"{name:<34} {value:10.3f}  {goal}")
-    path = Path(__file__).parent / "results" / f"data-reading-{platform.machine()}-{os.cpu_count()}cores.csv"
-    with open(path, "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["date", "measure", "value", "goal"])
-        writer.writerows([date.today().isoformat(), name, f"{value:.4g}", goal] for name, value, goal in rows)
-    print(f"written to {path.name}", file=sys.stderr)
+    keep(__file__, rows)
 
 
 CHILDREN: dict[str, Callable[[Path], dict[str, float]]] = {

@@ -6,7 +6,8 @@ of them alike. The figure of a setting is its fastest round. Run: python benchma
 
 from __future__ import annotations
 
-from comparison import Child, Result, Row, compare, measure_gemm, paddock_train, timed
+from comparison import Child, Result, compare, measure_gemm, paddock_train, timed
+from report import Row
 
 BATCH, SEQUENCE = 2, 512
 TOKENS = BATCH * SEQUENCE

@@ -9,21 +9,19 @@ workers; the figure is the best of the rounds. Run: python benchmarks/image_read
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import os
-import platform
 import random
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 
 import numpy as np
+from report import keep
 
 IMAGES, WIDTH, HEIGHT, QUALITY = 256, 500, 375, 92
 BATCH, BATCHES, SIZE = 64, 8, 224
@@ -202,14 +200,7 @@ def report(best: dict[str, float], files: int) -> None:
         ("two workers ÷ one", best["workers_2_per_second"] / best["workers_1_per_second"], "≥ 1.8"),
         (f"opening an index of {files} files, s", best["open_seconds"], "≤ 2"),
     ]
-    for name, value, goal in rows:
-        print(f"{name:<42} {value:10.3f}  {goal}")
-    path = Path(__file__).parent / "results" / f"image-reading-{platform.machine()}-{os.cpu_count()}cores.csv"
-    with open(path, "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["date", "measure", "value", "goal"])
-        writer.writerows([date.today().isoformat(), name, f"{value:.4g}", goal] for name, value, goal in rows)
-    print(f"written to {path.name}", file=sys.stderr)
+    keep(__file__, rows)
 
 
 CHILDREN: dict[str, Callable[[Path], dict[str, float]]] = {

@@ -7,18 +7,15 @@ Run: python benchmarks/layout_memory.py
 
 from __future__ import annotations
 
-import csv
 import os
-import platform
 import time
 from contextlib import nullcontext
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from report import keep
 
 from paddock.config.load import load_recipe
 from paddock.devices import select
@@ -115,13 +112,7 @@ def main() -> None:
         rows.append((f"recompute {mode}: step, s", seconds, ""))
     rows.append(("activations, none ÷ full", measured["none"][0] / measured["full"][0], "≥ 3"))
     rows.append(("step time, full ÷ none", measured["full"][1] / measured["none"][1], "≤ 1.35"))
-    folder = Path(__file__).parent / "results"
-    with open(folder / f"layout-memory-{platform.machine()}-{os.cpu_count()}cores.csv", "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["date", "measure", "value", "goal"])
-        for name, value, goal in rows:
-            print(f"{name:<46} {value:10.3f}  {goal}")
-            writer.writerow([date.today().isoformat(), name, f"{value:.4g}", goal])
+    keep(__file__, rows)
 
 
 if __name__ == "__main__":

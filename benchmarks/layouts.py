@@ -7,24 +7,23 @@ Run: python benchmarks/layouts.py [--rounds 2] [--steps 3]
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import os
-import platform
+import math
 import subprocess
 import sys
 import tempfile
-from datetime import date
 from pathlib import Path
+
+from report import Row, keep
 
 MICRO, GLOBAL, SEQUENCE = 2, 16, 256
 LAYOUTS = {
-    "one process": ([], None),
+    "one process": ([], ""),
     "data 2": (["--nproc-per-node", "2"], "≥ 0.90"),
     "pipeline 2, 8 micro-batches": (["--nproc-per-node", "2", "--parallel.pipeline", "2"], "≥ 0.80"),
     "tensor 2": (["--nproc-per-node", "2", "--parallel.tensor", "2"], "≥ 0.70"),
-    "data 2, shard parameters": (["--nproc-per-node", "2", "--parallel.shard", "parameters"], None),
-    "tensor 2, sequence": (["--nproc-per-node", "2", "--parallel.tensor", "2", "--parallel.sequence"], None),
+    "data 2, shard parameters": (["--nproc-per-node", "2", "--parallel.shard", "parameters"], ""),
+    "tensor 2, sequence": (["--nproc-per-node", "2", "--parallel.tensor", "2", "--parallel.sequence"], ""),
 }
 
 
@@ -40,15 +39,10 @@ def main() -> None:
             speed = tokens_per_second(LAYOUTS[name][0], arguments.steps)
             print(f"round {number + 1} {name}: {speed:.1f} tokens/s", file=sys.stderr, flush=True)
             best[name] = max(speed, best.get(name, 0.0))
-    folder = Path(__file__).parent / "results"
-    with open(folder / f"layouts-{platform.machine()}-{os.cpu_count()}cores.csv", "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["date", "layout", "tokens/s", "ratio to one process", "goal"])
-        for name, speed in best.items():
-            ratio = speed / best["one process"] if "one process" in best else float("nan")
-            goal = LAYOUTS[name][1] or ""
-            print(f"{name:<30} {speed:8.1f} tokens/s   {ratio:.2f}  {goal}")
-            writer.writerow([date.today().isoformat(), name, f"{speed:.1f}", f"{ratio:.3f}", goal])
+    rows: list[Row] = [(f"{name}, tokens/s", speed, "") for name, speed in best.items()]
+    alone = best.get("one process", math.nan)
+    rows += [(f"{name} ÷ one process", best[name] / alone, LAYOUTS[name][1]) for name in best if name != "one process"]
+    keep(__file__, rows)
 
 
 def tokens_per_second(layout: list[str], steps: int) -> float:

@@ -16,10 +16,8 @@ FOLDER has GPT-2's vocab.json and merges.txt.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
-import platform
 import random
 import re
 import resource
@@ -30,9 +28,10 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
+
+from report import keep
 
 WORKERS = 2
 BATCH = 1000
@@ -54,7 +53,7 @@ def main() -> None:
         print(json.dumps(bare_loop(*arguments.bare)))
         return
     with tempfile.TemporaryDirectory() as folder:
-        report(Bench(arguments, Path(folder)).run())
+        keep(__file__, Bench(arguments, Path(folder)).run())
 
 
 class Bench:
@@ -239,21 +238,6 @@ def resident_memory(root: int) -> int:
         total += resident.get(process, 0)
         family += children.get(process, [])
     return total
-
-
-def report(rows: list[tuple[str, float, str]]) -> None:
-    """Print the figures, and keep them."""
-    import tokenizers
-
-    for name, value, goal in rows:
-        print(f"{name:<34} {value:10.3f}  {goal}")
-    machine = f"{platform.machine()}-{os.cpu_count()}cores"
-    path = Path(__file__).parent / "results" / f"preprocess-{machine}-tokenizers{tokenizers.__version__}.csv"
-    with open(path, "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["date", "measure", "value", "goal"])
-        writer.writerows([date.today().isoformat(), name, f"{value:.4g}", goal] for name, value, goal in rows)
-    print(f"written to {path.name}", file=sys.stderr)
 
 
 if __name__ == "__main__":

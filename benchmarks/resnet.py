@@ -1,8 +1,8 @@
 """ResNet-50 in float32 on a CPU beside transformers' ResNet (or timm's, where it is installed): training with a batch
 of 16 and inference with a batch of 32, at 224 pixels.
 
-Each side runs in a process of its own. The peer runs in its default memory format, and in channels-last with its
-weights converted, which is its best setting; ours runs as `paddock train` and `paddock evaluate` run it. Rounds
+Each side runs in a process of its own. The peer runs in its default memory format, in channels-last with its weights
+converted, and so and compiled; ours runs as `paddock train` and `paddock evaluate` run it. Rounds
 alternate between the sides, so that a noisy machine disturbs all alike; the figure is the fastest iteration.
 Run: python benchmarks/resnet.py [--rounds 3] [--iterations 4] [--peer transformers|timm] [--threads N]
 """
@@ -10,23 +10,20 @@ Run: python benchmarks/resnet.py [--rounds 3] [--iterations 4] [--peer transform
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
-import platform
 import sys
 import time
 from collections.abc import Callable
-from datetime import date
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
+from report import Row, keep
 from torch import Tensor, nn
 
 SIZE, CLASSES = 224, 1000
 BATCHES = {"training": 16, "inference": 32}
-SIDES = ("paddock", "peer default", "peer channels-last")
+SIDES = ("paddock", "peer default", "peer channels-last", "peer channels-last compiled")
 
 
 def main() -> None:
@@ -37,16 +34,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--batch", type=int, default=None, help="instead of 16 and 32")
     arguments = parser.parse_args()
-    rows = []
+    rows: list[Row] = []
     for work, usual in BATCHES.items():
         batch = arguments.batch or usual
         seconds = measure(work, batch, arguments)
-        for side, value in seconds.items():
-            rows.append({"work": work, "batch": batch, "side": side, "images/s": round(batch / value, 2)})
-            print(f"{work:<10} {side:<20} {batch / value:8.2f} images/s", flush=True)
+        named = {side: side.replace("peer", arguments.peer) for side in SIDES}
+        rows += [(f"{work} of {batch}, {named[side]}, images/s", batch / value, "") for side, value in seconds.items()]
         for side in SIDES[1:]:
-            print(f"{work:<10} paddock is {seconds[side] / seconds['paddock']:.2f} × {side}", flush=True)
-    write(rows, arguments)
+            goal = "≥ 1.15" if side == "peer default" else "≥ 1"
+            rows.append((f"{work} of {batch}, ratio to {named[side]}", seconds[side] / seconds["paddock"], goal))
+    keep(__file__, rows)
 
 
 def measure(work: str, batch: int, arguments: argparse.Namespace) -> dict[str, float]:
@@ -83,7 +80,7 @@ def serve(pipe: Connection, side: str, work: str, batch: int, arguments: argpars
     if side == "paddock":
         step = ours(work, images, labels)
     else:
-        step = theirs(work, images, labels, arguments.peer, channels_last=side == "peer channels-last")
+        step = theirs(work, images, labels, arguments.peer, "channels-last" in side, "compiled" in side)
     while True:
         try:
             pipe.recv()
@@ -133,11 +130,16 @@ def ours(work: str, images: Tensor, labels: Tensor) -> Callable[[], object]:
     return lambda: step.run(0, [{"images": images, "labels": labels}], len(labels))
 
 
-def theirs(work: str, images: Tensor, labels: Tensor, peer: str, channels_last: bool) -> Callable[[], object]:
+def theirs(
+    work: str, images: Tensor, labels: Tensor, peer: str, channels_last: bool, compiled: bool
+) -> Callable[[], object]:
     model = peer_model(peer)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = images.contiguous(memory_format=torch.channels_last)
+
+    if compiled:
+        model.compile()
 
     def logits() -> Tensor:
         found: Any = model(images)
@@ -171,18 +173,6 @@ def peer_model(peer: str) -> nn.Module:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     return ResNetForImageClassification(ResNetConfig(num_labels=CLASSES))
-
-
-def write(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    machine = f"{platform.machine()}-{arguments.threads}cores-torch{torch.__version__.partition('+')[0]}"
-    path = Path(__file__).parent / "results" / f"resnet-{machine}.csv"
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        names = {"date": str(date.today()), "peer": arguments.peer}
-        writer = csv.DictWriter(stream, [*names, *rows[0]])
-        writer.writeheader()
-        writer.writerows({**names, **row} for row in rows)
-    print(path, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,14 @@ python benchmarks/squad_features.py --squad dev-v1.1.json --vocab vocab.txt [--r
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
+from report import keep
 from transformers import BertTokenizerFast
 
 from paddock.data.config import TokenizerConfig
@@ -28,7 +25,6 @@ from paddock.data.question_config import QuestionAnsweringData
 from paddock.data.question_features import QuestionFeatures, QuestionFile, load_features
 from paddock.data.text_tokenizer import text_tokenizer
 
-RESULTS = Path(__file__).parent / "results"
 Row = tuple[list[int], int, int]
 """A row's tokens, and where its answer begins and ends."""
 
@@ -54,7 +50,10 @@ def main() -> None:
                 run()
                 best[name] = min(best[name], time.perf_counter() - started)
     questions = count(squad)
-    report([(name, questions / seconds, best["transformers"] / seconds) for name, seconds in best.items()])
+    speeds = {name: questions / seconds for name, seconds in best.items()}
+    rows = [(f"{name}, questions/s", speed, "≥ 2000" if name == "paddock" else "") for name, speed in speeds.items()]
+    rows += [(f"{name} ÷ transformers", speed / speeds["transformers"], "") for name, speed in speeds.items()]
+    keep(__file__, rows)
 
 
 def ours(squad: Path, vocab: Path) -> None:
@@ -127,20 +126,6 @@ def compare(features: QuestionFeatures, rows: list[Row]) -> None:
 def count(squad: Path) -> int:
     articles = json.loads(squad.read_text(encoding="utf-8"))["data"]
     return sum(len(paragraph["qas"]) for article in articles for paragraph in article["paragraphs"])
-
-
-def report(rows: list[tuple[str, float, float]]) -> None:
-    """Print the figures, and add them to the machine's file."""
-    machine = f"{platform.machine()}-{os.cpu_count()}cores"
-    for name, speed, ratio in rows:
-        print(f"{name:<22} {speed:>10,.0f} questions/s   {ratio:>6.2f} × transformers")
-    path = RESULTS / f"squad-features-{machine}.csv"
-    new = not path.exists()
-    with open(path, "a", encoding="utf-8", newline="") as stream:
-        table = csv.writer(stream, lineterminator="\n")
-        if new:
-            table.writerow(["date", "setting", "questions/s", "× transformers"])
-        table.writerows([date.today(), name, round(speed), round(ratio, 2)] for name, speed, ratio in rows)
 
 
 if __name__ == "__main__":

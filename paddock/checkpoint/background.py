@@ -1,12 +1,14 @@
-"""Writing while training goes on: a copy of this process's share is made, and a thread writes the copy.
+"""Writing while training goes on: a thread copies this process's share, and then writes the copy.
 
-The copy takes the memory of the share, which is kept for the next time. The threads of all processes agree over a
-process group of their own, so that their messages never meet those of training.
+Forward and backward passes leave weights and optimizer state alone, so the copy is taken while the next ones run, and
+only the update after them waits for it. The copy takes the memory of the share, which is kept for the next time. The
+threads of all processes agree over a process group of their own, so that their messages never meet those of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -25,6 +27,7 @@ class Background:
     def __init__(self) -> None:
         self._group = dist.new_group(backend="gloo") if dist.is_initialized() else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._copying: Future[list[Piece]] | None = None
         self._writing: Future[None] | None = None
         self._copies: dict[Key, Tensor] = {}
 
@@ -33,10 +36,22 @@ class Background:
         shapes = {piece.key: (piece.values.shape, piece.values.dtype) for piece in pieces}
         self._writing = self._thread.submit(self._make_room, shapes)
 
-    def start(self, write: Write, pieces: list[Piece]) -> None:
-        """Copy the pieces, and let `write` have the copies in the background."""
+    def start(self, write: Write, pieces: list[Piece], restless: Collection[str] = ()) -> None:
+        """Copy the pieces, and let `write` have the copies; both in the background.
+
+        Until `settle`, only tensors with the names in `restless` may change.
+        """
         assert self._writing is None, "one at a time: wait first"
-        self._writing = self._thread.submit(write, self._group, [self._copy(piece) for piece in pieces])
+        at_once = {piece.key: self._copy(piece) for piece in pieces if piece.name in restless}
+        copying = self._thread.submit(lambda: [at_once.get(piece.key) or self._copy(piece) for piece in pieces])
+        self._copying = copying
+        self._writing = self._thread.submit(lambda: write(self._group, copying.result()))
+
+    def settle(self) -> None:
+        """Until the copy is taken, and the originals may change."""
+        if self._copying is not None:
+            copying, self._copying = self._copying, None
+            futures.wait([copying])  # what went wrong with it, `wait` tells
 
     def wait(self) -> None:
         """Until nothing is being written; raises what went wrong, in all processes."""

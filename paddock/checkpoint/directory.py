@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,18 @@ class CheckpointDirectory:
         if self._background is not None:
             self._background.prepare(plan_share(tensors))
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any], best: bool) -> Path:
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Tensor],
+        description: Mapping[str, Any],
+        best: bool,
+        restless: Collection[str] = (),
+    ) -> Path:
         """Write one checkpoint (all processes together), then move the names and drop the old ones.
 
-        In the background, the tensors may change as soon as this returns; an error is raised by the next call or at
-        the end.
+        In the background, the tensors may change after `settle`, those named in `restless` at once; an error is
+        raised by the next `save` or at the end.
         """
         path = self.path / f"step-{step:08d}"
         content = {"step": step, **description}
@@ -56,8 +63,13 @@ class CheckpointDirectory:
             self._write(path, content, best, None, plan_share(tensors))
         else:
             self._background.wait()
-            self._background.start(partial(self._write, path, content, best), plan_share(tensors))
+            self._background.start(partial(self._write, path, content, best), plan_share(tensors), restless)
         return path
+
+    def settle(self) -> None:
+        """To be called after `save`, before the tensors change."""
+        if self._background is not None:
+            self._background.settle()
 
     def latest(self) -> Path | None:
         """The newest complete checkpoint, if there is one."""

@@ -30,10 +30,14 @@ class ParityOptions:
     """Train the same few steps in every layout and in one process, and compare losses and gradient norms.
 
     A layout is a text such as dp2,tp2,pp2,schedule=interleaved. Dropout is off and numbers are float32, in which all
-    must agree to 1e-5. Exit code 7 if one differs, with the first step and the first gradient that does."""
+    must agree to 1e-5; --double is stricter. Exit code 7 if one differs, with the first step and the first gradient
+    that does."""
 
     layouts: tuple[str, ...] = ()
     """The layouts; or all, for every legal one of --nproc-per-node processes."""
+    double: bool = False
+    """Compute in float64, in which all must agree to 1e-7. For training that makes much of small differences, such as
+    a ResNet's first steps at a large learning rate: there rounding in float32 alone parts two runs."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -81,7 +85,7 @@ def _parity(arguments: list[str]) -> None:
     command = parse_recipe_command(ParityOptions, "check parity", arguments, _for_parity)
     from paddock.jobs.parity import check_parity
 
-    check_parity(command.recipe, command.options.layouts, command.launch, command.options.json)
+    check_parity(command.recipe, command.options.layouts, command.launch, command.options.double, command.options.json)
 
 
 def _resume(arguments: list[str]) -> None:

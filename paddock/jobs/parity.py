@@ -17,7 +17,7 @@ from paddock.config.layouts import global_batch, legal_layouts, with_layout, wor
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, bad_value
-from paddock.jobs.divergence import Difference, compare
+from paddock.jobs.divergence import DOUBLE_TOLERANCE, TOLERANCE, Difference, compare
 from paddock.jobs.task import build_task, prepare_data
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
@@ -44,6 +44,10 @@ def without_noise(recipe: Recipe) -> Recipe:
     return recipe_from_dict(values)
 
 
+def number_type(double: bool) -> str:
+    return "float64" if double else "float32"
+
+
 def comparable(recipe: Recipe) -> Recipe:
     """The recipe for one process, from initial weights, with the same global batch in every layout."""
     if recipe.checkpoint.load is not None:
@@ -65,7 +69,7 @@ def comparable(recipe: Recipe) -> Recipe:
     return recipe_from_dict(values)
 
 
-def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, as_json: bool) -> None:
+def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, double: bool, as_json: bool) -> None:
     """Print how far each layout is from one process; raises CheckFailed if any is too far."""
     from paddock.devices import select
 
@@ -75,12 +79,17 @@ def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, as
         check_recipe(layout.recipe, layout.processes)
     select(recipe.train.device)
     prepare_data(recipe)
-    say = f"{recipe.train.steps} steps of {len(layouts) - 1} layouts and one process; dropout off, float32"
-    print(f"parity: {say}", file=sys.stderr)
-    traces = run_layouts(layouts)
+    say = (
+        f"{recipe.train.steps} steps of {len(layouts) - 1} layouts and one process; dropout off, {number_type(double)}"
+    )
+    print(f"parity: {say}; dropout off, {number_type(double)}", file=sys.stderr)
+    traces = run_layouts(layouts, double)
     tensors = parameter_names(recipe.model)
-    differences = [compare(layout.name, traces[layout.name], traces[ALONE], tensors) for layout in layouts[1:]]
-    show(differences, recipe, traces[ALONE], as_json)
+    tolerance = DOUBLE_TOLERANCE if double else TOLERANCE
+    differences = [
+        compare(layout.name, traces[layout.name], traces[ALONE], tensors, tolerance) for layout in layouts[1:]
+    ]
+    show(differences, recipe, traces[ALONE], double, as_json)
     bad = [difference for difference in differences if not difference.agrees]
     if bad:
         sys.stdout.flush()
@@ -92,7 +101,7 @@ def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, as
         )
 
 
-def run_layouts(layouts: Sequence[LayoutToCheck]) -> dict[str, dict[str, Any]]:
+def run_layouts(layouts: Sequence[LayoutToCheck], double: bool = False) -> dict[str, dict[str, Any]]:
     """The trace of each layout, by its name; one set of processes for each number of them."""
     traces: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="paddock-parity-") as folder:
@@ -102,6 +111,7 @@ def run_layouts(layouts: Sequence[LayoutToCheck]) -> dict[str, dict[str, Any]]:
                 "layouts": [
                     (layout.name, layout.recipe.to_dict()) for layout in layouts if layout.processes == processes
                 ],
+                "double": double,
                 "result": str(result),
             }
             run("paddock.jobs.parity:work", payload, LaunchOptions(nproc_per_node=processes), Path(folder))
@@ -112,13 +122,13 @@ def run_layouts(layouts: Sequence[LayoutToCheck]) -> dict[str, dict[str, Any]]:
 def work(payload: dict[str, Any]) -> None:
     """One process's part: all layouts of this number of processes."""
     from paddock.devices import select
-    from paddock.jobs.trace import record_trace
+    from paddock.jobs.trace import computing_in, record_trace
     from paddock.parallel.world import join_world
 
     recipes = [(name, recipe_from_dict(values)) for name, values in payload["layouts"]]
     first = recipes[0][1]
     traces = {}
-    with join_world(select(first.train.device)) as world:
+    with join_world(select(first.train.device)) as world, computing_in(number_type(payload["double"])):
         task = build_task(first)
         for number, (name, recipe) in enumerate(recipes):
             if world.speaks:
@@ -155,12 +165,12 @@ def choose_layouts(recipe: Recipe, names: Sequence[str], launch: LaunchOptions) 
     return [LayoutToCheck(name, one, world_of_layout(one).world) for name, one in zip(names, laid_out, strict=True)]
 
 
-def show(differences: Sequence[Difference], recipe: Recipe, alone: dict[str, Any], as_json: bool) -> None:
+def show(differences: Sequence[Difference], recipe: Recipe, alone: dict[str, Any], double: bool, as_json: bool) -> None:
     """The table on standard output, or everything as JSON."""
     if as_json:
         result = {
             "steps": recipe.train.steps,
-            "changed": {"dropout": "off", "precision": "float32"},
+            "changed": {"dropout": "off", "precision": number_type(double)},
             "agrees": all(difference.agrees for difference in differences),
             "alone": {"loss": alone["losses"], "grad_norm": alone["norms"]},
             "layouts": [difference.to_dict() for difference in differences],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import torch
 
 from paddock.config.recipe import Recipe
 from paddock.config.rules import check_recipe
@@ -13,7 +16,7 @@ from paddock.jobs.training_run import lay_out
 from paddock.models.registry import parameter_names
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
-from paddock.tasks.task import Task
+from paddock.tasks.task import Batch, Task
 from paddock.training.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
 from paddock.training.schedule import in_steps
@@ -31,6 +34,25 @@ class Trace:
     """Of the gradient of each parameter, in the model's order."""
     scales: list[float] = field(default_factory=list)
     """The loss scale after each step."""
+
+
+@contextmanager
+def computing_in(number_type: str) -> Iterator[None]:
+    """Models that are made here have weights of this type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, number_type))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def in_default_type(batch: Batch) -> Batch:
+    """A batch as models want it whose weights have torch's default type."""
+    return {
+        name: values.to(torch.get_default_dtype()) if values.is_floating_point() else values
+        for name, values in batch.items()
+    }
 
 
 def record_trace(
@@ -56,7 +78,7 @@ def record_trace(
         autocast=autocast_for(recipe.precision, world.adapter),
         loss_scale=scale,
         world=world,
-        finish=task.finish,
+        finish=lambda batch: in_default_type(task.finish(batch)),
     )
     names = parameter_names(recipe.model)
     sampler = Sampler(batch.micro, batch.accumulation, batch.data, engine.mesh.data_rank)

@@ -17,7 +17,7 @@ from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import select
 from paddock.jobs.task import build_task
-from paddock.jobs.trace import Trace, record_trace
+from paddock.jobs.trace import Trace, computing_in, record_trace
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
 
@@ -53,9 +53,10 @@ def trace_recipe(values: dict[str, Any], change: Callable[[Engine], None] | None
     return record_trace(recipe, build_task(recipe), this_world(), change)
 
 
-def trace_all(rank: int, recipes: Sequence[dict[str, Any]]) -> list[Trace]:
+def trace_all(rank: int, recipes: Sequence[dict[str, Any]], number_type: str = "float32") -> list[Trace]:
     """For a pool: one recipe after the other."""
-    return [trace_recipe(values) for values in recipes]
+    with computing_in(number_type):
+        return [trace_recipe(values) for values in recipes]
 
 
 def golden_lines(trace: Trace) -> list[str]:

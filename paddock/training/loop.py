@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from paddock.checkpoint.directory import CheckpointDirectory
-from paddock.checkpoint.tensors import tensors_of
+from paddock.checkpoint.tensors import MODEL, tensors_of
 from paddock.data.loader import StepLoader
 from paddock.data.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
@@ -136,7 +136,7 @@ class TrainingLoop:
     def _step(self, batches: list[Batch], count: float) -> None:
         """One optimizer step over this process's micro-batches, `count` loss terms in all."""
         settings, progress = self.settings, self.progress
-        result = self._optimizer_step.run(progress.step, batches, count)
+        result = self._optimizer_step.run(progress.step, batches, count, self._checkpoints.settle)
         progress.loss = result.loss
         progress.step += 1
         if self._average is not None:
@@ -163,6 +163,7 @@ class TrainingLoop:
 
     def _evaluate(self) -> None:
         assert self._held_out is not None
+        self._checkpoints.settle()
         self._join_statistics()
         with nullcontext() if self._average is None else self._average.in_use():
             metrics = evaluate(
@@ -203,13 +204,17 @@ class TrainingLoop:
         self._join_statistics()
         best = self._held_out is not None and progress.best_step == progress.step
         self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
-        self._checkpoints.save(progress.step, self._tensors(), description, best)
+        self._checkpoints.save(progress.step, self._tensors(), description, best, self._measured())
         self._saved_step = progress.step
 
     def _tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint holds."""
         tensors = tensors_of(self._engine.models, self._optimizer)
         return tensors if self._average is None else tensors | self._average.tensors()
+
+    def _measured(self) -> set[str]:
+        """The names of what forward passes change."""
+        return {MODEL + name for model in self._engine.models for name, _ in model.named_buffers()}
 
     def _join_statistics(self) -> None:
         """Make what the replicas have measured of their samples the same everywhere."""

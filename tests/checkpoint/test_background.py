@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from paddock.checkpoint import directory
+from paddock.checkpoint.background import Background
 from paddock.checkpoint.directory import CheckpointDirectory
-from paddock.checkpoint.storage import read_tensors
+from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.storage import StoredTensors, read_tensors
+from paddock.cli.main import run
 from paddock.errors import MachineError
 
 
@@ -40,12 +44,58 @@ def test_training_goes_on_and_latest_moves_when_it_is_complete(tmp_path: Path, g
     with CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True) as checkpoints:
         checkpoints.prepare(tensors)
         path = checkpoints.save(1, tensors, {}, best=False)
-        tensors["model.weight"].zero_()  # the next step
+        checkpoints.settle()
+        tensors["model.weight"].zero_()  # the next update
         assert checkpoints.latest() is None and not (checkpoints.path / "latest").exists()
         gate.open.set()
     assert checkpoints.latest() == path and (checkpoints.path / "latest").resolve() == path.resolve()
     read_tensors(path, tensors)
     assert tensors["model.weight"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_copy_is_taken_while_the_next_passes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights wait for their update until they are copied; what a forward pass changes is copied at once."""
+    copied = threading.Event()
+    copy = Background._copy
+
+    def slow(self: Background, piece: Piece) -> Piece:
+        assert piece.name == "model.mean" or copied.wait(30)
+        return copy(self, piece)
+
+    monkeypatch.setattr(Background, "_copy", slow)
+    tensors = {"model.weight": torch.arange(6.0), "model.mean": torch.arange(3.0)}
+    with CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True) as checkpoints:
+        path = checkpoints.save(1, tensors, {}, best=False, restless={"model.mean"})
+        tensors["model.mean"].zero_()  # a forward pass
+        waiting = threading.Thread(target=checkpoints.settle)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        copied.set()
+        waiting.join()
+        tensors["model.weight"].zero_()  # the update
+    read_tensors(path, tensors)
+    assert tensors["model.weight"].tolist() == [0, 1, 2, 3, 4, 5] and tensors["model.mean"].tolist() == [0, 1, 2]
+
+
+def test_a_run_saves_the_same_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running statistics and averages of weights too, however late the copy is taken."""
+    copy = Background._copy
+
+    def slow(self: Background, piece: Piece) -> Piece:
+        time.sleep(0.005)
+        return copy(self, piece)
+
+    monkeypatch.setattr(Background, "_copy", slow)
+    flags = ["--steps", "3", "--checkpoint.every", "1", "--checkpoint.keep", "3", "--train.ema", "0.9"]
+    flags += ["--evaluate.every", "2", "--evaluate.batches", "1", "--train.epochs", "None", "--batch.global", "8"]
+    for asynchronous in ("False", "True"):
+        run_dir = ["--run-dir", str(tmp_path / asynchronous), "--checkpoint.asynchronous", asynchronous]
+        assert run(["train", "resnet/tiny-synthetic", *flags, *run_dir]) == 0
+    for step in ("step-00000001", "step-00000002", "step-00000003"):
+        direct, later = (StoredTensors(tmp_path / name / "checkpoints" / step, "") for name in ("False", "True"))
+        assert set(direct) == set(later) and any("running_mean" in name for name in direct)
+        assert all(torch.equal(direct[name], later[name]) for name in direct)
 
 
 def test_one_at_a_time(tmp_path: Path, gate: Gate) -> None:

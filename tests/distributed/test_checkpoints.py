@@ -10,7 +10,7 @@ import random
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def build(rank: int, world: int, layout: dict[str, Any], seed: int) -> tuple[Eng
     return engine, torch.optim.AdamW(engine.trained, lr=1e-2, foreach=False)
 
 
-def step(engine: Engine, optimizer: Optimizer, number: int) -> float:
+def step(engine: Engine, optimizer: Optimizer, number: int, before_update: Callable[[], None] = lambda: None) -> float:
     """One step on the samples of that step; returns the mean loss over all processes."""
     tokens = torch.randint(CONFIG.vocab, (GLOBAL, TIME + 1), generator=torch.Generator().manual_seed(number))
     mesh = engine.mesh
@@ -92,6 +92,7 @@ def step(engine: Engine, optimizer: Optimizer, number: int) -> float:
     loss = torch.tensor(engine.forward_backward(batches, 1 / count, contextlib.nullcontext()), dtype=torch.float64)
     if mesh.grid is not None:
         torch.distributed.all_reduce(loss)
+    before_update()
     optimizer.step()
     optimizer.zero_grad()
     return float(loss) / count
@@ -237,7 +238,7 @@ def save_in_background(rank: int, layout: dict[str, Any], run_dir: Path) -> tupl
     with CheckpointDirectory(run_dir, keep=None, leads=rank == 0, asynchronous=True) as checkpoints:
         for number in (1, 2):
             checkpoints.save(number, tensors_of(engine.models, optimizer), {}, best=False)
-            loss = step(engine, optimizer, number)
+            loss = step(engine, optimizer, number, checkpoints.settle)
     return first, loss
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from paddock.cli.main import run
@@ -160,13 +161,23 @@ def test_the_command(recipe_file: Path) -> None:
     assert "dropout off" in result.stderr and "2 processes, 3/3: pp2,schedule=zbv" in result.stderr
 
 
+def test_the_command_in_double_precision(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounding is then a billion times smaller: what is left is what layouts really differ by, which is nothing."""
+    flags = ["--layouts", "dp2,shard=parameters", "tp2,sequence=true", "pp2", "--steps", "2", "--double", "--json"]
+    assert run(["check", "parity", str(recipe_file), *flags]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["changed"]["precision"] == "float64" and torch.get_default_dtype() == torch.float32
+    assert all(layout["loss"] < 1e-14 and layout["tensors"] < 1e-12 for layout in answer["layouts"])
+    assert answer["alone"]["loss"] == pytest.approx(golden(2)[0], rel=TOLERANCE)
+
+
 def test_a_layout_that_differs_fails_the_command(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = parameter_names(small_recipe().model)
     alone = asdict(Trace([4.0, 3.0], [2.0, 1.0], [[1.0] * len(names)] * 2))
     off = asdict(Trace([4.0, 3.0], [2.0, 1.1], [[1.0] * len(names), [1.0] * 5 + [1.2] * (len(names) - 5)]))
-    monkeypatch.setattr(parity, "run_layouts", lambda layouts: {parity.ALONE: alone, "dp2": alone, "tp2": off})
+    monkeypatch.setattr(parity, "run_layouts", lambda layouts, double: {parity.ALONE: alone, "dp2": alone, "tp2": off})
     assert run(["check", "parity", str(recipe_file), "--layouts", "dp2", "tp2", "--steps", "2"]) == 7
     output, errors = capsys.readouterr()
     assert [line.split()[-1] for line in output.splitlines()[1:3]] == ["agrees", "DIFFERS"]

@@ -13,6 +13,7 @@ from paddock.models.layers.basic import Linear
 from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.models.layers.dropout import dropout
 from paddock.models.layers.feed_forward import ACTIVATIONS
+from paddock.models.layers.widen import widen
 from paddock.parallel.vocabulary import VocabularyShards
 
 
@@ -26,7 +27,7 @@ class QuestionAnsweringHead(nn.Module):
     def forward(self, x: Tensor, labels: Tensor | None, lengths: Tensor | None) -> Tensor:
         """Logits [batch, time, 2], as low as can be in padding. labels: [batch, 2], the first and the last position
         of the answer; the loss of a sample is the mean of both."""
-        logits: Tensor = self.output(x).float()
+        logits: Tensor = widen(self.output(x))
         if lengths is not None:
             padding = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(-1)
             logits = logits.masked_fill(padding.unsqueeze(-1), torch.finfo(logits.dtype).min)
@@ -47,7 +48,7 @@ class ClassificationHead(nn.Module):
     def forward(self, x: Tensor, labels: Tensor | None, lengths: Tensor | None) -> Tensor:
         """Logits [batch, classes]; labels: [batch]. The first token is never padding."""
         pooled = dropout(torch.tanh(self.pooler(x[:, 0])), self.dropout, self.training)
-        logits: Tensor = self.output(pooled).float()
+        logits: Tensor = widen(self.output(pooled))
         if labels is None:
             return logits
         return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
@@ -81,7 +82,7 @@ class MaskedLanguageHead(nn.Module):
         if labels is None:
             if self.vocabulary is not None:
                 weight, bias = self.vocabulary.whole(weight), self.vocabulary.whole(bias)
-            return F.linear(self._transform(x), weight, bias).float()
+            return widen(F.linear(self._transform(x), weight, bias))
         asked = (labels != IGNORED).flatten().nonzero().squeeze(-1)
         rows = x.flatten(0, 1).index_select(0, asked)
         if self.vocabulary is not None:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paddock.models.layers.widen import widen
 from paddock.parallel.recompute import is_recomputing
 
 
@@ -39,7 +40,7 @@ class BatchNorm(nn.BatchNorm2d):
     def _over_replicas(self, x: Tensor, replicas: dist.ProcessGroup) -> Tensor:
         """In two passes, so that nothing is lost to rounding. Every replica has as many samples as the others."""
         count = x.numel() // x.shape[1] * dist.get_world_size(replicas)
-        wide = x.float()
+        wide = widen(x)
         mean = _total(wide.sum((0, 2, 3)), replicas) / count
         centred = wide - mean.view(1, -1, 1, 1)
         variance = _total(centred.square().sum((0, 2, 3)), replicas) / count

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paddock.models.labels import IGNORED
+from paddock.models.layers.widen import wide, widen
 from paddock.parallel.vocabulary import VocabularyShards
 
 CHUNK_ELEMENTS = 2**26
@@ -61,10 +62,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         chunks = max(1, -(-count * size // CHUNK_ELEMENTS))
         rows = max(1, -(-count // chunks))
         room = hidden.new_empty(rows, -(-size // ALIGNMENT) * ALIGNMENT)
-        loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        sums = wide(hidden.dtype)
+        loss = torch.zeros((), dtype=sums, device=hidden.device)
         hidden_gradient = torch.empty_like(hidden) if needs_gradient else None
-        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needs_gradient and not count else None
-        bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
+        weight_gradient = torch.zeros_like(weight, dtype=sums) if needs_gradient and not count else None
+        bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=sums)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, count, rows):
                 chunk = hidden[start : start + rows]
@@ -81,12 +83,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 gradient = targets.subtract(log_probabilities.exp_())[:, :size].to(hidden.dtype)
                 torch.mm(gradient, weight, out=hidden_gradient[start : start + rows])
                 if bias_gradient is not None:
-                    bias_gradient += gradient.sum(0, dtype=torch.float32)
+                    bias_gradient += gradient.sum(0, dtype=sums)
                 if weight_gradient is None:
-                    weight_gradient = (gradient.T @ chunk).float()
-                elif hidden.dtype == torch.float32:
+                    weight_gradient = (gradient.T @ chunk).to(sums)
+                elif hidden.dtype == sums:
                     weight_gradient.addmm_(gradient.T, chunk)
-                else:  # the sum over chunks stays in float32
+                else:  # the sum over chunks is kept in more bits
                     weight_gradient += gradient.T @ chunk
         if vocabulary is not None:
             vocabulary.add(loss)
@@ -110,13 +112,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _log_softmax(logits: Tensor, vocabulary: VocabularyShards | None) -> Tensor:
-    """In float32, in the logits' own memory where they have that type already."""
-    first = logits[:, 0].float()
-    if logits.dtype == torch.float32:
+    """In the wide type, in the logits' own memory where they have that type already."""
+    first = widen(logits[:, 0])
+    if logits.dtype == first.dtype:
         first = first.clone()
         result = torch.log_softmax(logits, dim=-1, out=logits)
     else:
-        result = F.log_softmax(logits.float(), dim=-1)
+        result = F.log_softmax(widen(logits), dim=-1)
     if vocabulary is not None:
         log_sum = first - result[:, 0]  # what the softmax over the part here has subtracted
         result += (log_sum - vocabulary.join_log_sums(log_sum)).unsqueeze(-1)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from paddock.models.labels import IGNORED
 from paddock.models.layers.batch_norm import BatchNorm
 from paddock.models.layers.initialization import Initial
+from paddock.models.layers.widen import widen
 from paddock.models.resnet import config as shape
 from paddock.models.resnet.config import ResNetConfig
 
@@ -77,7 +78,7 @@ class ResNet(nn.Module):
         if labels is None:
             return logits
         smoothing = self.config.label_smoothing if self.training else 0.0
-        return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+        return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
 
     def stages(self) -> list[nn.Module]:
         return [self.get_submodule(f"layer{number}") for number in range(1, 5)]
