@@ -94,13 +94,13 @@ class Trainer:
             recipe = _with(recipe, checkpoint={"load": "auto"})
         else:
             load = str(self._own_run("resume_or_finetune_from_checkpoint")) if source is True else _existing(source)
-            recipe = _with(recipe, checkpoint={"load": load, "weights_only": do_finetune})
-            recipe = _with_tokenizer_of(recipe, load)
+            resume = Path(load).is_file() and not do_finetune
+            recipe = _with(recipe, checkpoint={"load": load, "weights_only": do_finetune, "resume": resume})
         if run_dir is None or (recipe.checkpoint.load != "auto" and (run_dir / "config.yaml").exists()):
             run_dir = default_run_dir(self.name)
         with Follower(run_dir / "metrics.jsonl", self.callbacks):
             self.run_dir = train(self.name, recipe, self.launch, run_dir)
-        self.recipe = _with(recipe, checkpoint={"load": None, "weights_only": False})
+        self.recipe = _with(recipe, checkpoint={"load": None, "weights_only": False, "resume": False})
         return {**outcome_of(self.run_dir), "run_dir": str(self.run_dir)}
 
     def evaluate(self, eval_checkpoint: Checkpoint = False) -> dict[str, Any]:
@@ -109,7 +109,6 @@ class Trainer:
         from paddock.jobs.evaluate import evaluate
 
         recipe = _with(self.recipe, checkpoint={"load": self._weights(eval_checkpoint, "eval_checkpoint")})
-        recipe = _with_tokenizer_of(recipe, recipe.checkpoint.load or "")
         result = evaluate(recipe, self.launch)
         return {} if result is None else {name.removeprefix("val."): value for name, value in result.items()}
 
@@ -237,17 +236,3 @@ def _existing(source: Any) -> str:
             fix=f"{near}give a run, a checkpoint or a Hugging Face folder",
         )
     return str(path)
-
-
-def _with_tokenizer_of(recipe: Recipe, source: str) -> Recipe:
-    """With the tokenizer that lies beside the weights, where the recipe has none."""
-    from paddock.data.tokenizers.engine import FILE_NAME
-
-    folder = Path(source).expanduser()
-    if recipe.tokenizer.kind != "none" or not recipe.model.vocabulary():
-        return recipe
-    if (folder / FILE_NAME).is_file():
-        return _with(recipe, tokenizer={"kind": "file", "path": str(folder / FILE_NAME)})
-    if recipe.model.family == "bert" and (folder / "vocab.txt").is_file():
-        return _with(recipe, tokenizer={"kind": "wordpiece", "vocab": str(folder / "vocab.txt"), "lower_case": True})
-    return recipe

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +149,22 @@ def test_checkpoints_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no input_data"):
         trainer.predict()
     assert not (tmp_path / "run").exists()
+
+
+SCRIPT = """
+from paddock import Trainer
+small = {"model": {"layers": 2, "hidden": 32, "heads": 2}, "train.steps": 2, "data.workers": 1, "evaluate.batches": 1}
+trainer = Trainer(task="question_answering", model="bert_tiny", overrides=small, run_dir="run")
+print(trainer.train()["step"])
+print(len(trainer.evaluate(eval_checkpoint=True)) > 2)
+print(len(trainer.predict(predict_checkpoint=True, input_data=["Anna saw a fox. - Who saw it?"] * 2)))
+"""
+
+
+@pytest.mark.parametrize("way", ["file", "standard input"])
+def test_a_script_is_run_once(tmp_path: Path, way: str) -> None:
+    """People write their lines without a guard for processes that import them again; or pipe them into Python."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, *(["script.py"] if way == "file" else ["-"])]
+    done = subprocess.run(command, input=SCRIPT, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout.split()) == (0, ["2", "True", "2"]), done.stderr

@@ -24,18 +24,28 @@ class CheckpointConfig(ConfigModel):
     """Let training go on while a checkpoint is written, from a copy that takes the memory of what is saved."""
     load: str | None = None
     """auto: continue this run directory, if it has a checkpoint; a run or checkpoint directory: continue from
-    there (weights, optimizer, schedule, data position); a Hugging Face folder or, for a ResNet, a file of weights
-    (.safetensors, .pth, .pth.tar): start from its weights."""
+    there (weights, optimizer, schedule, data position) or, where it was trained for another task, start from the
+    weights that both have; a Hugging Face folder or, for a ResNet, a file of weights (.safetensors, .pth, .pth.tar):
+    start from its weights."""
     weights_only: bool = False
-    """Take nothing but the weights of what is loaded, and begin at the first step."""
+    """Take nothing but the weights of what is loaded, and begin at the first step. With load = auto a run that goes on
+    takes all, as ever."""
+    resume: bool = False
+    """Go on also where a file, a checkpoint.pth.tar of the ImageNet example, stopped: its epoch, its momentum, its best
+    accuracy. Without it a file gives its weights only; runs and checkpoints go on by themselves."""
 
     @model_validator(mode="after")
-    def _weights_of_something(self) -> CheckpointConfig:
-        if self.weights_only and self.load in (None, "auto"):
+    def _loads_something(self) -> CheckpointConfig:
+        if self.weights_only and self.load is None:
             raise bad_value(
                 "checkpoint.weights_only",
                 "true",
-                f"checkpoint.load = {self.load} names no weights to begin with",
+                "checkpoint.load names no weights to begin with",
                 "set --checkpoint.load RUN, CHECKPOINT, FOLDER or FILE, or leave it out",
             )
+        if self.resume and (self.load is None or self.weights_only):
+            why = (
+                "checkpoint.load names nothing to go on from" if self.load is None else "checkpoint.weights_only is set"
+            )
+            raise bad_value("checkpoint.resume", "true", why, "set --checkpoint.load FILE alone, or leave it out")
         return self

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from paddock.checkpoint.inheritance import check_same_numbers
 from paddock.checkpoint.matching import Matched, StoredWeight, match, names_that_differ
 from paddock.checkpoint.safetensors_writer import sync_tree, write_json, write_shards
 from paddock.checkpoint.weight_files import read_json
@@ -57,6 +59,14 @@ def read_config(path: str | Path) -> ModelConfig:
     return _translation(str(family)).from_huggingface_config(values)
 
 
+def read_labels(path: str | Path) -> tuple[str, ...]:
+    """The names of the classes that a folder's model tells apart, by their number; none where it has none."""
+    names = read_json(Path(path) / "config.json").get("id2label")
+    if not isinstance(names, dict) or {str(number) for number in names} != {str(n) for n in range(len(names))}:
+        return ()
+    return tuple(str(names[str(number)]) for number in range(len(names)))
+
+
 def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False) -> list[str]:
     """Copy a folder's weights into `model`, whose `config` says what they must be; returns what to say about it.
 
@@ -92,7 +102,7 @@ def match_folder(path: str | Path, config: ModelConfig, *, new_heads: bool = Fal
         translation = public_weights_of(config.family)
     else:
         translation = _translation(config.family)
-        _check_same_model(folder, config, translation)
+        check_same_numbers(folder, config, read_config(folder))
     reset = getattr(config, "reset_head", False)
     return match(folder, translation, translation.tensors(config), new_heads=new_heads, reset=reset)
 
@@ -106,12 +116,13 @@ def save_folder(
     max_shard_bytes: int = MAX_SHARD_BYTES,
     bos_token_id: int | None = None,
     eos_token_id: int | None = None,
+    labels: Sequence[str] = (),
     add_files: Callable[[Path], None] | None = None,
 ) -> None:
     """Write a folder that transformers loads. It appears under its name only when it is complete.
 
-    `state` is asked for one tensor at a time. `add_files` puts more files, such as a tokenizer's, into the
-    folder before it gets its name.
+    `state` is asked for one tensor at a time. `labels` name the classes that the model tells apart. `add_files` puts
+    more files, such as a tokenizer's, into the folder before it gets its name.
     """
     if dtype not in DTYPES:
         raise bad_value("dtype", dtype, "weights cannot be written so", did_you_mean(dtype, list(DTYPES)))
@@ -126,6 +137,7 @@ def save_folder(
     settings = translation.to_huggingface_config(
         config, dtype=dtype, bos_token_id=bos_token_id, eos_token_id=eos_token_id
     )
+    settings |= _named(labels, settings)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with disk_errors(path):
@@ -157,23 +169,20 @@ def _translation(family: str) -> Translation:
     return module
 
 
-def _check_same_model(folder: Path, config: ModelConfig, translation: Translation) -> None:
-    """Some settings show in no shape: with another number of heads the weights would fit and mean nothing."""
-    theirs = read_config(folder)
-    if theirs.family != config.family:
+def _named(labels: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of the classes as `config.json` has them, in place of the numbers there."""
+    if not labels:
+        return {}
+    numbered = settings.get("id2label", {})
+    if len(numbered) != len(labels):
         raise DataError(
-            f"{folder} holds a {theirs.family}",
-            why=f"the model is a {config.family}",
-            fix=f"set model.family to {theirs.family}, or give another folder",
+            f"there are names for {len(labels)} classes",
+            why=f"the model tells {len(numbered)} apart",
         )
-    for field in translation.FIELDS_WITHOUT_SHAPE:
-        ours, found = getattr(config, field), getattr(theirs, field)
-        if ours != found:
-            raise ConfigError(
-                f"model.{field} = {ours}",
-                why=f"the weights in {folder} were trained with {found}",
-                fix=f"set model.{field} to {found}",
-            )
+    return {
+        "id2label": {str(number): name for number, name in enumerate(labels)},
+        "label2id": {name: number for number, name in enumerate(labels)},
+    }
 
 
 def _refuse_existing(path: Path) -> None:

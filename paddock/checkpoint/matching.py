@@ -41,8 +41,13 @@ class Matched:
 
     def remarks(self) -> list[str]:
         """What somebody who loads it should know."""
-        fresh = [f"begun from initial values: {', '.join(self.fresh)}"] if self.fresh else []
-        return fresh + ([f"in it and left out: {', '.join(self.left_out)}"] if self.left_out else [])
+        return remarks(self.fresh, self.left_out)
+
+
+def remarks(fresh: Sequence[str], left_out: Sequence[str]) -> list[str]:
+    """What weights do not give to a model, and what they have that it does not take, in words."""
+    told = {"begun from initial values": fresh, "in it and left out": left_out}
+    return [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
 
 
 def match(

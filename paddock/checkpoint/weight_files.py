@@ -122,13 +122,18 @@ def _open_safetensors(file: Path) -> dict[str, StoredTensor]:
     }
 
 
-def _open_torch(file: Path) -> dict[str, StoredTensor]:
+def read_torch(file: Path) -> Any:
+    """What a file of torch's own holds; nothing in it can run code. Tensors are mapped where the file allows it."""
     try:
         # Files from before torch 1.6 are not archives and cannot be mapped: they are read as a whole.
         mapped = zipfile.is_zipfile(file)
-        values = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # whatever a broken or foreign pickle provokes
         raise _unreadable(file, error) from error
+
+
+def _open_torch(file: Path) -> dict[str, StoredTensor]:
+    values = read_torch(file)
     if isinstance(values, dict):
         values = next((values[key] for key in NESTED if isinstance(values.get(key), dict)), values)
     if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):

@@ -15,7 +15,8 @@ from paddock.cli.arguments import parse
 class ConvertOptions:
     """Turn a checkpoint into a Hugging Face folder that transformers loads, or such a folder into a checkpoint.
 
-    The tokenizer and the config go along. Missing, extra or misshapen weights are errors that list the names."""
+    The tokenizer, the config and the names of classes go along. Missing, extra or misshapen weights are errors that
+    list the names."""
 
     source: tyro.conf.Positional[str]
     """A run directory, a checkpoint, or a Hugging Face folder."""

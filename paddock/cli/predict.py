@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -49,6 +49,8 @@ class PredictOptions:
     hidden words."""
     batch: int = 8
     """Inputs that go through the model at once."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """An image that cannot be read: stop with its name; or leave it out, and say so."""
     device: str = "auto"
     """auto, or a name that `paddock doctor` lists."""
     json: bool = False
@@ -68,10 +70,12 @@ def main(arguments: list[str]) -> None:
 
     if options.output is not None:
         check_output(options.output)
-    predictor = open_predictor(options.model, options.device, options.batch)
+    predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
     given = _given(predictor, values, options.input)
     with counted("predict", visible=options.input is not None) as tick:
         predictions = predict(predictor, given, options.top_k, tick)
+    if len(predictions) < len(given):
+        print(f"skipped {len(given) - len(predictions)} of {len(given)} images", file=sys.stderr)
     if options.output is not None:
         write_predictions(predictions, options.output)
         print(f"{len(predictions)} predictions in {options.output}", file=sys.stderr)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -83,27 +81,40 @@ class LabelledFile:
 
     def _lines(self, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
-            content = self.raw.decode()
+            content = self.raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise DataError(f"{self.name} is not text in UTF-8", why=str(error)) from None
-        if source == "tsv":
-            table = csv.DictReader(io.StringIO(content), delimiter="\t", quoting=csv.QUOTE_NONE)
-            for line in table:
-                if None in line:
-                    raise DataError(f"{self.name}:{table.line_num} has more columns than the first line")
-                yield f"{self.name}:{table.line_num}", line
-            return
-        for number, text in enumerate(content.splitlines(), start=1):
-            if not text.strip():
-                continue
-            where = f"{self.name}:{number}"
-            try:
-                value = json.loads(text)
-            except ValueError as error:
-                raise DataError(f"{where} is not JSON", why=str(error)) from None
-            if not isinstance(value, dict):
-                raise DataError(f"{where} is no JSON object", why=f"it is {text[:40]}")
-            yield where, value
+        # Not splitlines: a text may hold what Unicode, too, calls the end of a line.
+        lines = [(f"{self.name}:{number}", line) for number, line in enumerate(content.split("\n"), start=1)]
+        yield from _table(lines) if source == "tsv" else _objects(lines)
+
+
+def _table(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Columns between tabs, without quotes; the first line names them."""
+    names: list[str] | None = None
+    for where, line in lines:
+        values = line.removesuffix("\r").split("\t")
+        if values == [""]:
+            continue
+        if names is None:
+            names = values
+            continue
+        if len(values) > len(names):
+            raise DataError(f"{where} has more columns than the first line")
+        yield where, dict(zip(names, values, strict=False))
+
+
+def _objects(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, line in lines:
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{where} is not JSON", why=str(error)) from None
+        if not isinstance(value, dict):
+            raise DataError(f"{where} is no JSON object", why=f"it is {line[:40]}")
+        yield where, value
 
 
 class LabelledRows:

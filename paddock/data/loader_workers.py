@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -132,9 +133,13 @@ class WorkerBatches(Iterator[Batch]):
     def _start(self) -> Any:
         resource_tracker.ensure_running()  # it would undo the mask below
         heard = signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
+        script = sys.modules["__main__"]
         try:
+            # A worker would run the user's script again, which trains: it needs nothing that is in there.
+            sys.modules["__main__"] = ModuleType("__main__")
             return iter(self._loader)  # the new processes inherit the mask, so they are deaf from the first moment
         finally:
+            sys.modules["__main__"] = script
             signal.pthread_sigmask(signal.SIG_SETMASK, heard)
 
     def _dead(self) -> list[str]:

@@ -51,7 +51,7 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
 
 def load_tokenizer_folder(folder: Path, end_of_text: str | None = None) -> Tokenizer | None:
     """The tokenizer in a run directory, a prepared corpus or a Hugging Face folder, if there is one."""
-    settings = _read_settings(folder / CONFIG_NAME)
+    settings = read_settings(folder / CONFIG_NAME)
     named = {part: name for part in USUAL_NAMES if (name := _token_name(settings.get(f"{part}_token")))}
     end_of_text = end_of_text or _token_name(settings.get("eos_token"))
     whole_words = _choose(bool(settings.get("chinese_whole_words")))
@@ -96,7 +96,8 @@ def _choose(whole_words: bool) -> type[EngineTokenizer]:
     return WholeWordTokenizer if whole_words else EngineTokenizer
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
+    """What a tokenizer_config.json says, if there is one."""
     if not path.is_file():
         return {}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,11 +12,13 @@ import torch
 
 from paddock.data.images.batches import normalise, stack
 from paddock.data.images.config import SHAPES, ImageData
-from paddock.data.images.decode import decode
+from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import EXTENSIONS
 from paddock.data.images.views import evaluation_view
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
+
+LEAVE_OUT = "repair or remove it, or leave such images out with --on-error skip"
 
 
 class ImagePredictor:
@@ -38,21 +41,22 @@ class ImagePredictor:
         if not isinstance(value, str | Path):
             raise DataError(f"{where} names no image", fix='give the path of a file, or {"image": "…"}')
         path = Path(value).expanduser()
-        if not path.is_file():
+        if not path.is_file() and not self._tools.skips:
             raise DataError(f"there is no file {path}", why=f"{where} names it", fix="check the path")
         return path
 
-    def predict(self, queries: Sequence[Path], top_k: int, tick: Tick | None = None) -> list[list[Answer]]:
+    def predict(self, queries: Sequence[Path], top_k: int, tick: Tick | None = None) -> list[list[Answer] | None]:
         """{"class", "probability"}; one thread reads the next images while the model looks at these."""
         size = self._tools.batch
         parts = [queries[start : start + size] for start in range(0, len(queries), size)]
-        found: list[list[Answer]] = []
+        found: list[list[Answer] | None] = []
         with ThreadPoolExecutor(max_workers=1) as reader:
             ahead = [reader.submit(self._read, part) for part in parts[:1]]
             for number in range(len(parts)):
-                images = ahead.pop().result()
+                views = ahead.pop().result()
                 ahead += [reader.submit(self._read, part) for part in parts[number + 1 : number + 2]]
-                found += self._look(images, top_k)
+                answers = iter(self._look([view for view in views if view is not None], top_k))
+                found += [None if view is None else next(answers) for view in views]
                 if tick is not None:
                     tick(number + 1, len(parts))
         return found
@@ -60,13 +64,25 @@ class ImagePredictor:
     def show(self, name: str, answers: Sequence[Answer]) -> str:
         return f"{name}: " + ", ".join(f"{answer['class']} {answer['probability']:.4f}" for answer in answers)
 
-    def _read(self, paths: Sequence[Path]) -> torch.Tensor:
-        views = [evaluation_view(decode(path.read_bytes(), str(path)), self._data) for path in paths]
-        return stack(views)
+    def _read(self, paths: Sequence[Path]) -> list[Pixels | None]:
+        """What the model is to see of each; None of one that is left out."""
+        return [self._read_one(path) for path in paths]
 
-    def _look(self, images: torch.Tensor, top_k: int) -> list[list[Answer]]:
+    def _read_one(self, path: Path) -> Pixels | None:
+        try:
+            return evaluation_view(decode(path.read_bytes(), str(path)), self._data)
+        except (OSError, DataError) as error:
+            why = error.why if isinstance(error, DataError) else error.strerror or str(error)
+            if not self._tools.skips:
+                raise DataError(f"{path} cannot be read", why=why, fix=LEAVE_OUT) from error
+            print(f"skipped {path}: {why}", file=sys.stderr, flush=True)
+            return None
+
+    def _look(self, views: Sequence[Pixels], top_k: int) -> list[list[Answer]]:
+        if not views:
+            return []
         with torch.inference_mode():
-            seen = normalise(images.to(self._tools.device), self._data.mean, self._data.std)
+            seen = normalise(stack(views).to(self._tools.device), self._data.mean, self._data.std)
             outputs = self._tools.model(seen).float().softmax(-1).cpu()
         best = outputs.sort(dim=-1, descending=True, stable=True)
         rows = zip(best.indices[:, :top_k].tolist(), best.values[:, :top_k].tolist(), strict=True)

@@ -35,6 +35,8 @@ class Tools:
     """Samples that go through the model at once."""
     origin: Path
     """Where the model was found, for messages."""
+    skips: bool = False
+    """Whether files that cannot be read are left out; else they are an error."""
 
 
 class Predictor(Protocol):
@@ -53,8 +55,9 @@ class Predictor(Protocol):
 
         `where` says where it stands, for the DataError about one that cannot be used."""
 
-    def predict(self, queries: Sequence[Any], top_k: int, tick: Tick | None = None) -> list[list[Answer]]:
-        """For each query its answers, at most `top_k`, the best first. `tick` hears of (done, total)."""
+    def predict(self, queries: Sequence[Any], top_k: int, tick: Tick | None = None) -> Sequence[list[Answer] | None]:
+        """For each query its answers, at most `top_k`, the best first; None for one that was left out. `tick` hears of
+        (done, total)."""
 
     def show(self, name: str, answers: Sequence[Answer]) -> str:
         """The answers to one query, for people; `name` is the query's id or file."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import is_huggingface_folder, read_config, save_folder, stored_weights
+from paddock.checkpoint.huggingface import is_huggingface_folder, read_config, read_labels, save_folder, stored_weights
 from paddock.checkpoint.public_file import save_file
 from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, saved_tensors, write_share
@@ -14,8 +14,8 @@ from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizer import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
-from paddock.jobs.run_directory import versions
-from paddock.jobs.trained import find_tokenizer
+from paddock.jobs.run_directory import versions, write_classes
+from paddock.jobs.trained import find_classes, find_tokenizer
 from paddock.models.config import ModelConfig
 from paddock.tasks.config import data_config_class
 
@@ -55,6 +55,7 @@ def _export(path: Path, destination: Path, dtype: str) -> Path:
         dtype=dtype,
         bos_token_id=end,
         eos_token_id=end,
+        labels=find_classes(checkpoint),
         add_files=None if tokenizer is None else tokenizer.save,
     )
     return checkpoint
@@ -82,6 +83,8 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         "versions": versions(),
     }
     write_share(destination, pieces, description)
+    if config.task().endswith("classification"):
+        write_classes(read_labels(path), destination)
     try:
         tokenizer = load_tokenizer_folder(path)
     except (ConfigError, DataError):

@@ -13,7 +13,9 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import ConfigError
 from paddock.files import atomic_write
+from paddock.jobs.origin import check_labels
 from paddock.jobs.task import build_task, prepare_data
+from paddock.jobs.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.jobs.train import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -31,9 +33,10 @@ def evaluate(recipe: Recipe, launch: LaunchOptions) -> dict[str, Any] | None:
             why="checkpoint.load is not set, and random weights say nothing",
             fix="give a run directory instead of a recipe, or --checkpoint.load RUN, CHECKPOINT or FOLDER",
         )
+    recipe = with_tokenizer_of_weights(recipe, recipe.checkpoint.load)
     check_recipe(recipe, world_of(launch))
     check_device(recipe.parallel, select(recipe.train.device))
-    prepare_data(recipe)
+    check_labels(recipe, prepare_data(recipe).classes)
     with tempfile.TemporaryDirectory(prefix="paddock-evaluate-") as folder:
         result = Path(folder) / "result.json"
         payload = {"recipe": recipe.to_dict(), "result": str(result)}
@@ -58,7 +61,10 @@ def work(payload: dict[str, Any]) -> None:
         samples = task.validation_samples()
         arithmetic = check_recipe(recipe, world.size)
         engine = lay_out(recipe, arithmetic, world)
-        origin = load_any_weights(engine.models, recipe.checkpoint.load or "")
+        origin, remarks = load_any_weights(engine.models, recipe.checkpoint.load or "")
+        if world.speaks:
+            for remark in remarks:
+                print(f"note: {origin}: {remark}", file=sys.stderr)
         accelerate(engine.models)
         started = time.perf_counter()
         with counted("evaluate", visible=world.speaks) as tick:

@@ -117,11 +117,11 @@ def _sent_over_tensor(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, la
     if tensor == 1:
         return 0
     family = parallel_of(recipe.model.family)
-    counts = family.tensor_traffic(parallel.sequence, parallel.recompute != "none")
+    counts = family.tensor_traffic(recipe.model, parallel.sequence, parallel.recompute != "none")
     times = {"layer": layers, "first": 0 in engine.parts, "last": _holds_last(recipe, engine)}
     small = FLOAT32 if recipe.precision.compute == "float32" else 2
     sizes = sum(times[part] * (narrow * small + wide * FLOAT32) for part, (narrow, wide) in counts.items())
-    return _boundary(recipe, arithmetic, sequence=False) * sizes * batch.accumulation * (tensor - 1) // tensor
+    return int(_boundary(recipe, arithmetic, sequence=False) * sizes * batch.accumulation * (tensor - 1) / tensor)
 
 
 def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, count: int) -> int:

@@ -40,8 +40,9 @@ class Prediction:
     answers: list[Answer]
 
 
-def open_predictor(source: str, device: str, batch: int) -> Predictor:
-    """The model that a run, a checkpoint or a Hugging Face folder holds, ready to be asked."""
+def open_predictor(source: str, device: str, batch: int, skips: bool = False) -> Predictor:
+    """The model that a run, a checkpoint or a Hugging Face folder holds, ready to be asked. If it `skips`, files that
+    cannot be read are left out."""
     if batch < 1:
         raise ConfigError(f"--batch {batch}", why="at least one input goes through the model at once")
     adapter = select(device)
@@ -49,19 +50,29 @@ def open_predictor(source: str, device: str, batch: int) -> Predictor:
     place = adapter.torch_device(0)
     trained = open_trained(source, place)
     data = trained.data or data_config_class(trained.task)()  # type: ignore[call-arg]
-    tools = Tools(trained.model, trained.tokenizer, trained.classes, data, place, batch, trained.origin)
-    return predictor_of(trained.task, tools)
+    tools = Tools(trained.model, trained.tokenizer, trained.classes, data, place, batch, trained.origin, skips)
+    predictor = predictor_of(trained.task, tools)
+    if skips and not predictor.suffixes:
+        raise ConfigError(
+            "--on-error skip would be ignored",
+            why=f"{trained.origin} was trained for {trained.task}, which reads no files of its own",
+            fix="leave it out",
+        )
+    return predictor
 
 
 def predict(
     predictor: Predictor, given: Sequence[Given], top_k: int | None = None, tick: Tick | None = None
 ) -> list[Prediction]:
-    """The answers to every input, in their order."""
+    """The answers to every input, in their order, but for files that were left out."""
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k {top_k}", why="at least one answer is given")
     queries = [predictor.query(one.value, one.where) for one in given]
     answers = predictor.predict(queries, top_k or predictor.usual_top_k, tick)
-    return [Prediction(one.name, found) for one, found in zip(given, answers, strict=True)]
+    found = [Prediction(one.name, best) for one, best in zip(given, answers, strict=True) if best is not None]
+    if given and not found:
+        raise DataError("there is nothing to predict", why=f"none of {len(given)} inputs can be read")
+    return found
 
 
 def read_inputs(predictor: Predictor, path: str) -> list[Given]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -52,13 +53,18 @@ def make_run_dir(path: Path, recipe: Recipe, prepared: Prepared, command: list[s
         json.dump({"command": command, **versions()}, stream, indent=2)
     if prepared.tokenizer is not None:
         prepared.tokenizer.save(path)
-    if prepared.classes:
-        with atomic_write(path / CLASSES) as stream:
-            json.dump(list(prepared.classes), stream, ensure_ascii=False, indent=0)
+    write_classes(prepared.classes, path)
+
+
+def write_classes(names: Sequence[str], folder: Path) -> None:
+    """Keep the names of classes, if there are any."""
+    if names:
+        with atomic_write(folder / CLASSES) as stream:
+            json.dump(list(names), stream, ensure_ascii=False, indent=0)
 
 
 def read_classes(folder: Path) -> tuple[str, ...]:
-    """What `make_run_dir` wrote of the classes."""
+    """What `write_classes` wrote."""
     try:
         names = json.loads((folder / CLASSES).read_text(encoding="utf-8"))
     except ValueError as error:

@@ -11,8 +11,10 @@ from paddock.checkpoint.config import CheckpointConfig
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.errors import ConfigError
+from paddock.jobs.origin import check_labels, check_origin
 from paddock.jobs.run_directory import check_run_dir, default_run_dir, make_run_dir
 from paddock.jobs.task import build_task, prepare_data
+from paddock.jobs.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -25,6 +27,11 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
 
     launch.check()
     world_size = world_of(launch)
+    own, source = recipe.tokenizer, recipe.checkpoint.load
+    goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
+    recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
+    if recipe.tokenizer != own and not goes_on and not under_torchrun():
+        print(f"note: the tokenizer is that of {source}", file=sys.stderr)
     check_recipe(recipe, world_size)
     check_device(recipe.parallel, select(recipe.train.device))
     if recipe.checkpoint.load == "auto" and run_dir is None:
@@ -48,9 +55,12 @@ def world_of(launch: LaunchOptions) -> int:
 
 
 def set_up(recipe: Recipe, run_dir: Path) -> None:
-    """What one process does before all begin: the data, looked at once, and the run directory."""
-    check_run_dir(run_dir, continues(recipe.checkpoint, run_dir))
+    """What one process does before all begin: weights and data, looked at once, and the run directory."""
+    goes_on = continues(recipe.checkpoint, run_dir)
+    check_run_dir(run_dir, goes_on)
+    check_origin(recipe, run_dir, goes_on)
     prepared = prepare_data(recipe)
+    check_labels(recipe, prepared.classes)
     task = build_task(recipe, prepared)
     task.training_samples()
     if recipe.evaluate.every is not None:

@@ -12,10 +12,9 @@ from torch import nn
 
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import holds_weights, is_huggingface_folder, load_weights, read_config
+from paddock.checkpoint.huggingface import holds_weights, is_huggingface_folder, load_weights, read_config, read_labels
 from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import describe_checkpoint
-from paddock.checkpoint.weight_files import read_json
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.config import DataConfig
 from paddock.data.tokenizer import Tokenizer, load_tokenizer_folder
@@ -47,7 +46,7 @@ def open_trained(source: str, device: torch.device) -> Trained:
         model = _empty(config, device)
         for remark in load_weights(model, path):
             print(f"note: {path}: {remark}", file=sys.stderr)
-        return Trained(model, load_tokenizer_folder(path), path, config.task(), classes=_labels(path))
+        return Trained(model, load_tokenizer_folder(path), path, config.task(), classes=read_labels(path))
     if path.is_file():
         raise DataError(
             f"{path} is a file of weights",
@@ -58,44 +57,36 @@ def open_trained(source: str, device: torch.device) -> Trained:
     recipe = recipe_from_dict(describe_checkpoint(checkpoint)["recipe"])
     model = _empty(recipe.model, device)
     load_models(checkpoint, [model])
-    classes = _classes(checkpoint)
+    classes = find_classes(checkpoint)
     return Trained(model, find_tokenizer(checkpoint), checkpoint, recipe.task, recipe.data, classes)
 
 
-def load_any_weights(models: Sequence[nn.Module], source: str) -> Path:
-    """Fill the pieces of a model from a run, a checkpoint, or a folder or file of weights; returns what was read."""
+def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, list[str]]:
+    """Fill the pieces of a model from a run, a checkpoint, or a folder or file of weights; returns what was read, and
+    what to say about it."""
     path = Path(source).expanduser()
     if holds_weights(path):
-        for model in models:
-            load_weights(model, path)
-        return path
+        remarks = [load_weights(model, path) for model in models]
+        return path, remarks[0]
     checkpoint = find_checkpoint(path)
     load_models(checkpoint, models)
-    return checkpoint
+    return checkpoint, []
 
 
 def find_tokenizer(checkpoint: Path) -> Tokenizer | None:
-    """A checkpoint's tokenizer: in it, or in the run directory it belongs to."""
-    tokenizer = load_tokenizer_folder(checkpoint)
-    if tokenizer is None and checkpoint.parent.name == FOLDER:
-        tokenizer = load_tokenizer_folder(checkpoint.parent.parent)
-    return tokenizer
+    """A checkpoint's tokenizer."""
+    found = (load_tokenizer_folder(folder) for folder in _folders_of(checkpoint))
+    return next((tokenizer for tokenizer in found if tokenizer is not None), None)
 
 
-def _classes(checkpoint: Path) -> tuple[str, ...]:
-    """The names of a checkpoint's classes: in it, or in the run directory it belongs to."""
-    for folder in (checkpoint, checkpoint.parent.parent):
-        if (folder / CLASSES).is_file():
-            return read_classes(folder)
-    return ()
+def find_classes(checkpoint: Path) -> tuple[str, ...]:
+    """The names of a checkpoint's classes, if it has any."""
+    return next((read_classes(folder) for folder in _folders_of(checkpoint) if (folder / CLASSES).is_file()), ())
 
 
-def _labels(folder: Path) -> tuple[str, ...]:
-    """The names of the classes in a Hugging Face configuration."""
-    names = read_json(folder / "config.json").get("id2label")
-    if not isinstance(names, dict) or not all(str(number).isdecimal() for number in names):
-        return ()
-    return tuple(str(names[number]) for number in sorted(names, key=int))
+def _folders_of(checkpoint: Path) -> list[Path]:
+    """Where the files that go with a checkpoint are: in it, or in the run directory it belongs to."""
+    return [checkpoint, *([checkpoint.parent.parent] if checkpoint.parent.name == FOLDER else [])]
 
 
 def need_tokenizer(trained: Trained) -> Tokenizer:

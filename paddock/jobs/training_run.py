@@ -14,11 +14,13 @@ from torch import nn
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
-from paddock.checkpoint.loading import load_models, names_of_head
+from paddock.checkpoint.inheritance import gives_weights_only
+from paddock.checkpoint.loading import begin_from, load_models
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
 from paddock.devices import measure_gemm_flops
+from paddock.jobs.example_run import go_on
 from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
 from paddock.jobs.run_directory import versions
 from paddock.jobs.task import build_task
@@ -112,6 +114,8 @@ class TrainingRun:
             best = progress.best.get(next(iter(self.task.measures)))
             if best is not None:
                 summary["summary.best_metric"] = best
+            if progress.skipped:
+                summary["summary.skipped_samples"] = progress.skipped
             stream.log((), summary)
         if world.speaks:
             self._show_end(progress, summary, time.perf_counter() - started)
@@ -128,15 +132,16 @@ class TrainingRun:
                 return f"initial weights, seed {self.recipe.train.seed} ({self.run_dir} has no checkpoint yet)"
         elif holds_weights(Path(load).expanduser()):
             path = Path(load).expanduser()
+            if self.recipe.checkpoint.resume:
+                told = (self._settings(), self._steps_per_epoch, self.engine.models, self.optimizer)
+                self.progress, begun_from = go_on(path, self.recipe, *told)
+                return begun_from
             remarks = [load_weights(model, path, new_heads=True) for model in self.engine.models]
             return "; ".join([f"weights of {load}", *remarks[0]])
-        elif self.recipe.checkpoint.weights_only:
-            path, model = find_checkpoint(load), self.recipe.model
-            fresh = names_of_head(model) if getattr(model, "reset_head", False) else []
-            load_models(path, self.engine.models, leave=fresh)
-            return "; ".join([f"weights of {path}", *([f"begun anew: {', '.join(fresh)}"] if fresh else [])])
         else:
             path = find_checkpoint(load)
+            if self.recipe.checkpoint.weights_only or gives_weights_only(path, self.recipe.model):
+                return "; ".join([f"weights of {path}", *begin_from(path, self.engine.models)])
         description = describe_checkpoint(path)
         averages = None if self.average is None else self.average.tensors()
         self._has_average = load_models(path, self.engine.models, self.optimizer, averages)
@@ -239,6 +244,8 @@ class TrainingRun:
             rows.append(("best", f"{best} at step {progress.best_step}"))
         if "summary.tokens_per_second" in summary:
             rows.append(("tokens/s", show.rate(summary["summary.tokens_per_second"])))
+        if progress.skipped:
+            rows.append(("skipped", f"training samples that could not be read, and were replaced: {progress.skipped}"))
         rows += [("time", show.duration(seconds)), ("run", str(self.run_dir))]
         if progress.stopped_by is None:
             name = str(self.run_dir)

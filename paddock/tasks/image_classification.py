@@ -26,6 +26,8 @@ from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
 
 TOP = 5
+SKIPPED = "skipped"
+"""The entry of samples, and of a batch where there are any, with the numbers of images that could not be read."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,15 @@ class ImageClassification(Task):
             others = torch.tensor([sample["other"] for sample in samples])
             shares = torch.tensor([[sample["share"]] for sample in samples], dtype=torch.float32)
             labels = shares * F.one_hot(labels, self._classes) + (1 - shares) * F.one_hot(others, self._classes)
-        return {"images": images, "labels": labels}
+        skipped = [number for sample in samples for number in sample.get(SKIPPED, ())]
+        return {"images": images, "labels": labels, **({SKIPPED: torch.tensor(skipped)} if skipped else {})}
+
+    def skipped(self, batch: Batch) -> Sequence[int]:
+        return batch[SKIPPED].tolist() if SKIPPED in batch else ()
 
     def finish(self, batch: Batch) -> Batch:
-        return {**batch, "images": normalise(batch["images"], self._data.mean, self._data.std)}
+        images = normalise(batch["images"], self._data.mean, self._data.std)
+        return {"images": images, "labels": batch["labels"]}
 
     def count(self, batch: Batch) -> int:
         labels = batch["labels"]

@@ -27,7 +27,7 @@ from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
 
 @dataclass(frozen=True)
 class PreparedTexts:
-    """A tokenizer, and the labels of the training file in order."""
+    """A tokenizer, and the labels in order."""
 
     tokenizer: EngineTokenizer
     classes: tuple[str, ...]
@@ -81,7 +81,9 @@ class SequenceClassification(Task):
     @classmethod
     def prepare(cls, data: DataConfig, tokenizer: TokenizerConfig, model: ModelConfig) -> PreparedTexts:
         assert isinstance(data, LabelledTextData)
-        file = LabelledFile.read(data, "train")
+        # An evaluation by itself may do without what was trained on.
+        only_validation = data.source != "synthetic" and data.train is None and data.validation is not None
+        file = LabelledFile.read(data, "validation" if only_validation else "train")
         found = text_tokenizer(
             data,
             tokenizer,

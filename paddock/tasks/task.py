@@ -85,6 +85,10 @@ class Task(Protocol):
     def collate(self, samples: list[Sample]) -> Batch:
         """Samples as one batch of tensors, on the host. `labels` are among them; IGNORED is one that does not count."""
 
+    def skipped(self, batch: Batch) -> Sequence[int]:
+        """The numbers of what could not be read, in whose place this training batch has others."""
+        return ()
+
     def finish(self, batch: Batch) -> Batch:
         """The last touch to a batch, on the device that computes: what would make it larger on its way there."""
         return batch

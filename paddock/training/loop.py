@@ -6,6 +6,7 @@ Nothing in it depends on how many processes there are beyond three agreements: t
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -55,7 +56,7 @@ class LoopSettings:
 
 @dataclass
 class Progress:
-    """How far a run is; all of it is in its checkpoints."""
+    """How far a run is; all of it but the end is in its checkpoints."""
 
     step: int = 0
     samples: int = 0
@@ -65,6 +66,8 @@ class Progress:
     loss: float = math.nan
     """Of the last step."""
     stopped_by: str | None = None
+    skipped: int = 0
+    """Training samples that could not be read, and were replaced, since the process began; known at the end."""
 
 
 class TrainingLoop:
@@ -104,6 +107,7 @@ class TrainingLoop:
         self._samples = task.training_samples()
         self._held_out = task.validation_samples() if settings.evaluate_every else None
         self._saved_step = self._evaluated_step = self._logged_step = progress.step
+        self._skipped: set[int] = set()
 
     def run(self) -> Progress:
         """Train to the end. Returns how far it came."""
@@ -123,6 +127,7 @@ class TrainingLoop:
                 if stops:
                     progress.stopped_by = self._stop_requested() or "another process"
                     break
+                self._skipped.update(number for batch in batches for number in self._task.skipped(batch))
                 self._step(batches, max(count, 1.0))
                 if progress.step == begun + 1:  # from now on the optimizer has its state
                     self._checkpoints.prepare(self._tensors())
@@ -131,6 +136,8 @@ class TrainingLoop:
             self._evaluate()
         if self._saved_step != progress.step:
             self._save()
+        everyone = self._world.gather(json.dumps(sorted(self._skipped)))
+        progress.skipped = len(set().union(*map(json.loads, everyone)))
         return progress
 
     def _step(self, batches: list[Batch], count: float) -> None:

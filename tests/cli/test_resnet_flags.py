@@ -56,8 +56,8 @@ def test_training_settings_of_the_example() -> None:
 def test_weights_to_go_on_from_and_to_begin_with() -> None:
     resumed = parse("resnet", "--resume", "runs/a").recipe.checkpoint
     begun = parse("resnet", "--pretrained", "w.pth").recipe.checkpoint
-    assert (resumed.load, resumed.weights_only) == ("runs/a", False)
-    assert (begun.load, begun.weights_only) == ("w.pth", True)
+    assert (resumed.load, resumed.weights_only, resumed.resume) == ("runs/a", False, True)
+    assert (begun.load, begun.weights_only, begun.resume) == ("w.pth", True, False)
 
 
 def test_several_machines() -> None:

@@ -46,6 +46,20 @@ def test_rows(tmp_path: Path, source: str) -> None:
     assert load_rows(LabelledFile.read(alone, "train"), tokenizer, alone).row(0)[1].tolist() == [0] * 4
 
 
+@pytest.mark.parametrize("source", ["jsonl", "tsv"])
+def test_texts_of_the_web(tmp_path: Path, source: str) -> None:
+    """What other programs write: a mark at the beginning, long texts, and characters that end a line for Unicode."""
+    texts = ["one\u2028two\x85three", "x " * 100_000, '"quoted" half"']
+    data = data_in(tmp_path, source)
+    lines = [json.dumps({"text": text, "label": 1}, ensure_ascii=False) for text in texts]
+    if source == "tsv":
+        lines = ["text\tlabel", *(f"{text}\t1" for text in texts)]
+    content = "\ufeff" + "\r\n".join(lines) + "\r\n"
+    (tmp_path / f"train.{source}").write_bytes(content.encode())
+    examples = LabelledFile.read(data, "train").examples(data)
+    assert [example.text for example in examples] == texts and {example.label for example in examples} == {"1"}
+
+
 @given(one=st.integers(0, 40), other=st.integers(0, 40), longest=st.integers(4, 40))
 def test_the_longer_text_gives_way(
     tmp_path_factory: pytest.TempPathFactory, one: int, other: int, longest: int

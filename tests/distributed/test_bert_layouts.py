@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from paddock.checkpoint.loading import begin_from
+from paddock.checkpoint.storage import write_checkpoint
+from paddock.checkpoint.tensors import tensors_of
 from paddock.config.layouts import legal_layouts, with_layout
 from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import check_recipe
@@ -17,6 +21,7 @@ from paddock.jobs.divergence import TOLERANCE, compare
 from paddock.jobs.task import build_task
 from paddock.jobs.trace import Trace
 from paddock.jobs.training_run import lay_out
+from paddock.models.assembly import fill
 from paddock.models.registry import parameter_names
 from paddock.testing.bert import TASKS, small_bert
 from paddock.testing.layouts import this_world, trace_all
@@ -26,9 +31,15 @@ PoolOf = Callable[[int], ProcessPool]
 STEPS = 3
 OFTEN = {
     # Everything that a head has to bear: rows of the vocabulary and of the sequence shared, ends of a pipeline.
-    "masked_language_modeling": {2: ["tp2,sequence=true"], 4: ["dp2,tp2,shard=parameters", "tp2,pp2,schedule=zbv"]},
-    "question_answering": {2: ["pp2,schedule=interleaved"], 4: ["tp2,pp2,sequence=true", "dp2,pp2,shard=optimizer"]},
-    "sequence_classification": {2: ["tp2,sequence=true"], 4: ["dp2,pp2"]},
+    "masked_language_modeling": {
+        2: ["tp2,sequence=true", "pp2", "dp2"],
+        4: ["dp2,tp2,shard=parameters", "tp2,pp2,schedule=zbv"],
+    },
+    "question_answering": {
+        2: ["dp2", "tp2", "pp2,schedule=interleaved"],
+        4: ["tp2,pp2,sequence=true", "dp2,pp2,shard=optimizer"],
+    },
+    "sequence_classification": {2: ["dp2", "tp2,sequence=true", "pp2"], 4: ["dp2,pp2"]},
 }
 
 
@@ -86,8 +97,6 @@ def test_all_layouts_agree(pool_of: PoolOf, cache: str, task: str, processes: in
 
 def losses_of_outputs(rank: int, values: dict[str, Any]) -> tuple[list[list[float]], float]:
     """What the laid-out model puts out for one batch in evaluation, summed over rows, and its loss."""
-    import contextlib
-
     recipe, world = recipe_from_dict(values), this_world()
     engine = lay_out(recipe, check_recipe(recipe, world.size), world)
     task = build_task(recipe)
@@ -101,7 +110,7 @@ def losses_of_outputs(rank: int, values: dict[str, Any]) -> tuple[list[list[floa
     return rows, engine.forward([batch], contextlib.nullcontext())
 
 
-@pytest.mark.parametrize("task", ["masked_language_modeling", "question_answering"])
+@pytest.mark.parametrize("task", TASKS)
 def test_outputs_are_those_of_one_process(pool_of: PoolOf, cache: str, task: str) -> None:
     """Evaluation looks at outputs, not only at the loss: heads give all of them, the vocabulary's shards too."""
     recipe = small_bert(task, cache)
@@ -111,6 +120,43 @@ def test_outputs_are_those_of_one_process(pool_of: PoolOf, cache: str, task: str
     (found,) = [row for rows, _ in answers for row in rows]
     assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert sum(part for _, part in answers) == pytest.approx(loss, rel=TOLERANCE)
+
+
+def write_pretrained(rank: int, values: dict[str, Any], path: str) -> None:
+    """A checkpoint as a run of the recipe would leave it, with weights of another seed."""
+    recipe, world = recipe_from_dict(values), this_world()
+    engine = lay_out(recipe, check_recipe(recipe, world.size), world)
+    fill(engine, seed=77)
+    write_checkpoint(Path(path), tensors_of(engine.models, None), {"step": 1, "recipe": values})
+
+
+def losses_after_beginning(rank: int, recipes: list[dict[str, Any]], path: str) -> list[tuple[list[str], float]]:
+    """What is said of weights of another task, and the loss that they give to one batch."""
+    found, world = [], this_world()
+    for recipe in map(recipe_from_dict, recipes):
+        engine = lay_out(recipe, check_recipe(recipe, world.size), world)
+        remarks = begin_from(Path(path), engine.models)
+        task = build_task(recipe)
+        samples = task.training_samples()
+        batch = task.collate([samples[index] for index in range(4)])
+        engine.train(False)
+        found.append((remarks, engine.forward([batch], contextlib.nullcontext())))
+    return found
+
+
+def test_another_task_begins_from_it_in_any_layout(pool_of: PoolOf, cache: str, tmp_path: Path) -> None:
+    pretrained = small_bert("masked_language_modeling", cache, model={"vocab": 301})
+    path = str(tmp_path / "pretrained")
+    pool_of(2).run(write_pretrained, with_layout(pretrained, "pp2").to_dict(), path)
+    recipe = small_bert("question_answering", cache)
+    (((remarks, expected),),) = pool_of(1).run(losses_after_beginning, [recipe.to_dict()], path)
+    assert "head.output.weight" in remarks[0] and "head.decoder.bias" in remarks[1]
+    recipes = [with_layout(recipe, name).to_dict() for name in ("tp2", "pp2", "dp2,shard=parameters")]
+    for number, found in enumerate(zip(*pool_of(2).run(losses_after_beginning, recipes, path), strict=True)):
+        assert all(told == remarks for told, _ in found)
+        parts = [loss for _, loss in found]
+        loss = sum(parts) if number == 1 else parts[0]  # of a pipeline one process knows it
+        assert loss == pytest.approx(expected, rel=TOLERANCE), recipes[number]["parallel"]
 
 
 def test_resumes_in_another_layout(cache: str, tmp_path: Path) -> None:

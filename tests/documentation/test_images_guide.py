@@ -18,7 +18,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "images.md"
 
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fenced = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert [kind for kind, _ in fenced] == ["sh", "python", "sh"]
+    assert [kind for kind, _ in fenced] == ["sh", "python", "sh", "sh"]
     monkeypatch.chdir(tmp_path)
     for kind, block in fenced:
         if kind == "python":

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from paddock.testing.squad import write_squad
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "question-answering.md"
 
 
@@ -37,3 +39,18 @@ def test_the_first_minute(tmp_path: Path) -> None:
     given = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
     for one, other in zip(given, wanted, strict=True):
         assert one["id"] == other["id"] and one["answers"][0]["text"] == other["answers"][0]["text"]
+
+
+@pytest.mark.slow
+def test_in_python(tmp_path: Path) -> None:
+    section = GUIDE.read_text(encoding="utf-8").split("\n## ")[2]
+    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    write_squad(tmp_path / "squad")
+    script = f"{code}\nimport json\nprint(json.dumps([metrics, answers]))\n"
+    words = [sys.executable, "-c", script]
+    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600, env=os.environ)
+    assert result.returncode == 0, result.stderr
+    metrics, answers = json.loads(result.stdout)
+    assert metrics["f1"] > 95
+    (expected,) = json.loads(re.findall(r"`answers` is `(.*?)`", section)[0])
+    assert [{**answer, "score": 0} for answer in answers] == [{**expected, "score": 0}]

@@ -22,7 +22,9 @@ from paddock.config.rules import check_layout
 from paddock.jobs.dry_run import build_one, fake_world
 from paddock.jobs.footprint import Footprint, footprint
 from paddock.models.assembly import assemble, fill
+from paddock.models.registry import example_batch
 from paddock.parallel.mesh import build_mesh
+from paddock.testing.bert import small_bert
 
 SMALL = {
     "model": {"layers": 4, "hidden": 32, "heads": 4, "vocab": 101, "context": 64},
@@ -156,8 +158,27 @@ class Traffic(TorchDispatchMode):
     ],
 )
 def test_traffic_is_what_torch_sends(layout: str, compute: str) -> None:
-    recipe = small(layout, precision={"compute": compute}, model={"dropout": 0.0})
-    world = world_of_layout(recipe).world
+    check_traffic(small(layout, precision={"compute": compute}, model={"dropout": 0.0}))
+
+
+@pytest.mark.parametrize(
+    ("task", "compute", "layout"),
+    [
+        ("masked_language_modeling", "float32", "tp4"),
+        ("masked_language_modeling", "bfloat16", "tp2,sequence=true,recompute=full"),
+        ("question_answering", "bfloat16", "tp2,recompute=full"),
+        ("question_answering", "float32", "tp4,sequence=true"),
+        ("sequence_classification", "float32", "tp2"),
+    ],
+)
+def test_traffic_of_bert(task: str, compute: str, layout: str) -> None:
+    shape = {"layers": 2, "context": 160}  # of 160 positions the head is asked about 15 % to the last one
+    recipe = small_bert(task, "", model=shape, data={"sequence_length": 160}, precision={"compute": compute})
+    check_traffic(with_layout(recipe, layout))
+
+
+def check_traffic(recipe: Recipe) -> None:
+    world, size = world_of_layout(recipe).world, recipe.data.sample_size()
     arithmetic = check_layout(recipe, world)
     batch = arithmetic.batch
     with fake_world(0, world):
@@ -167,14 +188,14 @@ def test_traffic_is_what_torch_sends(layout: str, compute: str) -> None:
             build_mesh(arithmetic.layout, 0, "cpu"),
             torch.device("cpu"),
             micro=batch.micro,
-            sample_size=64,
+            sample_size=size,
             micro_batches=batch.accumulation,
         )
         fill(engine, 1)
-        tokens = torch.zeros(batch.micro, 64, dtype=torch.int64)
-        autocast = nullcontext() if compute == "float32" else torch.autocast("cpu", torch.bfloat16)
+        example = example_batch(recipe.model, batch.micro, size, seed=1)
+        autocast = nullcontext() if recipe.precision.compute == "float32" else torch.autocast("cpu", torch.bfloat16)
         with Traffic(world) as traffic:
-            engine.forward_backward([{"tokens": tokens, "labels": tokens}] * batch.accumulation, 1.0, autocast)
+            engine.forward_backward([example] * batch.accumulation, 1.0, autocast)
         expected = footprint(recipe, arithmetic, engine).traffic
     assert expected == pytest.approx(traffic.sent["all"], rel=0.03)  # gradients of norms and the like are left out
 

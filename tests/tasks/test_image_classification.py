@@ -27,6 +27,7 @@ from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.image_classification import ImageClassification, better_classes
 from paddock.tasks.task import Judgement
 from paddock.testing.images import encoded, picture, write_folder, write_shard
+from paddock.testing.tiny import losses
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "images"
 CLASSES = ("ant", "bee", "cat")
@@ -247,7 +248,41 @@ def test_images_that_cannot_be_predicted(trained: Path, tmp_path: Path, capsys: 
     assert "there is no file" in capsys.readouterr().err
     (tmp_path / "text.jpg").write_text("no image")
     assert run(["predict", str(trained), str(tmp_path / "text.jpg")]) == 4
-    assert "text.jpg cannot be read" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "text.jpg cannot be read" in told and "--on-error skip" in told
+
+
+@pytest.mark.parametrize("batch", ["1", "3", "16"])
+def test_unreadable_images_are_left_out_of_predictions(
+    trained: Path, folder: Path, tmp_path: Path, batch: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    shutil.copytree(folder / "val", whole)
+    shutil.copytree(folder / "val", parted)
+    (parted / "ant" / "1.jpg").write_text("no image")
+    (parted / "bee" / "2.jpg").write_bytes(encoded(picture(0, 300, 200))[:900])
+    table, flags = tmp_path / "predictions.csv", ["--on-error", "skip", "--batch", batch, "--output"]
+    rows = []
+    for place in (whole, parted):
+        assert run(["predict", str(trained), "--input", str(place), *flags, str(table)]) == 0
+        found = csv.DictReader(table.open())
+        rows.append([{**row, "id": str(Path(row["id"]).relative_to(place))} for row in found])
+    assert rows[1] == [row for row in rows[0] if row["id"] not in ("ant/1.jpg", "bee/2.jpg")]
+    told = capsys.readouterr().err
+    assert "ant/1.jpg: this is not an image" in told and "bee/2.jpg: " in told
+    assert "skipped 2 of 9 images" in told and "7 predictions in" in told
+
+
+def test_a_missing_image_is_left_out_and_none_is_an_error(
+    trained: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere, one = str(tmp_path / "nowhere.jpg"), str(folder / "val" / "bee" / "0.jpg")
+    assert run(["predict", str(trained), nowhere, one, "--on-error", "skip", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert [answer["id"] for answer in json.loads(captured.out)] == [one]
+    assert f"skipped {nowhere}: No such file" in captured.err and "skipped 1 of 2 images" in captured.err
+    assert run(["predict", str(trained), nowhere, "--on-error", "skip"]) == 4
+    assert "none of 1 inputs can be read" in capsys.readouterr().err
 
 
 def test_a_broken_image_ends_the_run_with_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,7 +292,28 @@ def test_a_broken_image_ends_the_run_with_its_name(tmp_path: Path, capsys: pytes
     assert run([*arguments, "--run-dir", str(tmp_path / "stop")]) == 4
     assert "train/bee/2.jpg cannot be read" in capsys.readouterr().err
     assert run([*arguments, "--run-dir", str(tmp_path / "skip"), "--data.on-error", "skip"]) == 0
-    assert "skipped image 1: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "train/bee/2.jpg: " in told and "could not be read, and were replaced: 1" in told
+
+
+@pytest.mark.parametrize("settings", [["--data.workers", "2"], ["--data.mixup", "0.2"], ["--nproc-per-node", "2"]])
+def test_skipped_images_are_counted_whoever_reads_them(tmp_path: Path, settings: list[str]) -> None:
+    """Three of 18, in two epochs: each counts once."""
+    write_folder(tmp_path / "data", CLASSES)
+    for name in ("ant/0", "bee/2", "bee/3"):
+        (tmp_path / "data" / "train" / f"{name}.jpg").write_text("no image")
+    flags = ["--data.path", str(tmp_path / "data"), "--steps", "6", "--on-error", "skip", "--evaluate.every", "None"]
+    assert run(["train", *TINY, *flags, *settings, "--run-dir", str(tmp_path / "run")]) == 0
+    assert losses(tmp_path / "run", "summary.skipped_samples") == [3]
+
+
+@pytest.mark.slow
+def test_shapes_and_textures_are_learnt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "resnet/tiny-synthetic", "--run-dir", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert run(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["val.samples"] == 1000 and result["val.top1"] >= 95
 
 
 @pytest.mark.slow

@@ -58,6 +58,17 @@ def test_classes_and_accuracy(tmp_path: Path) -> None:
     assert metrics["loss"] == pytest.approx((2 * right + wrong) / 3)
 
 
+def test_an_evaluation_needs_no_training_file(tmp_path: Path) -> None:
+    recipe = changed(classification(tmp_path, ["x"], ["so", "good", "so"]), data={"train": None})
+    prepared = prepare_data(recipe)
+    assert prepared.classes == ("good", "so")
+    task = build_task(recipe, prepared)
+    held_out = task.validation_samples()
+    assert [held_out[index]["labels"] for index in range(3)] == [1, 0, 1]
+    with pytest.raises(ConfigError, match="data.train is not set"):
+        task.training_samples()
+
+
 def test_labels_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="model.classes = 2") as error:
         prepare_data(classification(tmp_path, ["good", "bad", "so"], ["so"]))

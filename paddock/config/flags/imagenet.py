@@ -11,7 +11,11 @@ IMAGENET = [
     rename("-b --batch-size", "batch.global"),
     rename("--momentum", "optimizer.momentum"),
     rename("-p --print-freq", "log.every"),
-    rename("--resume", "checkpoint.load"),
+    Alias(
+        ("--resume",),
+        "--checkpoint.load, with --checkpoint.resume",
+        lambda value: ["--checkpoint.load", value, "--checkpoint.resume"],
+    ),
     Alias(
         ("--pretrained",),
         "--checkpoint.load, with --checkpoint.weights-only",

@@ -7,7 +7,7 @@ which partner. Neither the processes that read nor those that train change it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -23,12 +23,21 @@ VIEW, BLEND = 0, 1
 """What random numbers are for: each has its own."""
 
 
+class View(NamedTuple):
+    """What training sees of an image."""
+
+    pixels: Pixels
+    label: int
+    skipped: tuple[int, ...] = ()
+    """The numbers of images that could not be read, and in whose place this one is."""
+
+
 class Images(Protocol):
     """Images as a model sees them, each with its class."""
 
     def __len__(self) -> int: ...
 
-    def training(self, index: int, random: Generator) -> tuple[Pixels, int]:
+    def training(self, index: int, random: Generator) -> View:
         """An image, varied as `random` says."""
 
     def evaluation(self, index: int) -> tuple[Pixels, int]:
@@ -41,7 +50,7 @@ class TrainingImages:
     def __init__(self, images: Images, data: ImageData, seed: int) -> None:
         self._images, self._data, self._seed = images, data, seed
         self._order: tuple[int, Shuffle] | None = None
-        self._pair: dict[int, tuple[Pixels, int]] = {}
+        self._pair: dict[int, View] = {}
 
     @property
     def samples_per_epoch(self) -> float:
@@ -49,15 +58,22 @@ class TrainingImages:
 
     def __getitem__(self, index: int) -> Sample:
         if not self._data.mixes:
-            pixels, label = self._view(index)
-            return {"image": pixels, "label": label}
+            view = self._view(index)
+            return {"image": view.pixels, "label": view.label, "skipped": view.skipped}
         numbers = (index, partner_of(index))
         self._pair = {number: self._pair.get(number) or self._view(number) for number in numbers}
-        (pixels, label), (partner, other) = (self._pair[number] for number in numbers)
+        view, other = (self._pair[number] for number in numbers)
         blend = draw_blend(self._data, self._random(BLEND, index // 2))
-        return {"image": blend.apply(pixels, partner), "label": label, "other": other, "share": blend.share}
+        mixed = blend.apply(view.pixels, other.pixels)
+        return {
+            "image": mixed,
+            "label": view.label,
+            "other": other.label,
+            "share": blend.share,
+            "skipped": view.skipped,
+        }
 
-    def _view(self, index: int) -> tuple[Pixels, int]:
+    def _view(self, index: int) -> View:
         epoch, place = divmod(index, len(self._images))
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, Shuffle(len(self._images), self._seed, epoch)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from paddock.data.images.config import ImageData
 from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import ImageFiles
+from paddock.data.images.samples import View
 from paddock.data.images.views import evaluation_view, training_view
 from paddock.errors import DataError
 from paddock.models.labels import IGNORED
@@ -29,13 +30,15 @@ class StoredImages:
     def __len__(self) -> int:
         return len(self._files)
 
-    def training(self, index: int, random: Generator) -> tuple[Pixels, int]:
+    def training(self, index: int, random: Generator) -> View:
         """An image, or the next one that can be read, with its own class: all other samples stay as they are."""
+        skipped: list[int] = []
         for later in range(MOST_IN_A_ROW):
             taken = (index + later) % len(self)
             pixels = self._read(taken, self._data.least_side)
             if pixels is not None:
-                return training_view(pixels, self._data, random), self._label(taken)
+                return View(training_view(pixels, self._data, random), self._label(taken), tuple(skipped))
+            skipped.append(taken)
         raise DataError(
             f"{MOST_IN_A_ROW} images in a row cannot be read",
             why=f"the first is {self._files.name(index)}",
@@ -65,5 +68,5 @@ class StoredImages:
                 raise
             if index not in self._told:
                 self._told.add(index)
-                print(f"skipped image {len(self._told)}: {name}: {error.why}", file=sys.stderr, flush=True)
+                print(f"skipped {name}: {error.why}", file=sys.stderr, flush=True)
             return None

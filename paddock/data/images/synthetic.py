@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import Pixels
-from paddock.data.images.samples import random_numbers
+from paddock.data.images.samples import View, random_numbers
 from paddock.data.images.views import vary
 
 Plane = NDArray[np.float32]
@@ -32,9 +32,9 @@ class Noise:
     def __len__(self) -> int:
         return self._count
 
-    def training(self, index: int, random: Generator) -> tuple[Pixels, int]:
+    def training(self, index: int, random: Generator) -> View:
         pixels, label = self._draw(index, TRAINING)
-        return vary(pixels, self._data, random), label
+        return View(vary(pixels, self._data, random), label)
 
     def evaluation(self, index: int) -> tuple[Pixels, int]:
         return self._draw(index, EVALUATION)
@@ -54,9 +54,9 @@ class Shapes:
     def __len__(self) -> int:
         return self._count
 
-    def training(self, index: int, random: Generator) -> tuple[Pixels, int]:
+    def training(self, index: int, random: Generator) -> View:
         pixels, label = self._draw(index, TRAINING)
-        return vary(pixels, self._data, random), label
+        return View(vary(pixels, self._data, random), label)
 
     def evaluation(self, index: int) -> tuple[Pixels, int]:
         return self._draw(index, EVALUATION)

@@ -20,6 +20,8 @@ from paddock.models.bert.model import Bert, Block
 
 MAIN_INPUT = "tokens"
 """The name of what the first stage reads, in a batch; all stages get the rest."""
+ASKED = 0.15
+"""Of the positions of a text, those that a masked-language head is asked about."""
 
 
 def tensor_plan(model: Bert, sequence: bool) -> dict[str, ParallelStyle]:
@@ -99,10 +101,9 @@ class Stage(nn.Module):
 
 
 def layer_costs(config: BertConfig) -> tuple[float, float, float]:
-    """What the embedding, a layer and the head cost, in multiply-adds a token: for balanced stages. A masked-language
-    head is asked about one token in seven or so."""
+    """What the embedding, a layer and the head cost, in multiply-adds a token: for balanced stages."""
     block = 4 * config.hidden**2 + 2 * config.hidden * config.feed_forward_width
-    head = config.hidden * (config.hidden + config.vocab) / 7 if is_tied(config) else 0.0
+    head = ASKED * config.hidden * (config.hidden + config.vocab) if is_tied(config) else 0.0
     return 0.0, float(block), head
 
 
@@ -123,14 +124,16 @@ def boundary(config: BertConfig, micro: int, time: int, tensor: int, sequence: b
     return micro, time // tensor if sequence else time, config.hidden
 
 
-def tensor_traffic(sequence: bool, recompute: bool) -> dict[str, tuple[int, int]]:
+def tensor_traffic(config: BertConfig, sequence: bool, recompute: bool) -> dict[str, tuple[float, float]]:
     """What the tensor processes exchange for a micro-batch in a layer, the embedding (first) and the head (last).
 
     Counted in gathers (or scatters; a sum is two of them) of one activation [micro, time, hidden]: how many of them
-    in the compute type, and how many in float32. Recomputing a block leaves out its very last exchange. What a
-    masked-language head exchanges about the few positions that it is asked about is left out.
+    in the compute type, and how many in float32. Recomputing a block repeats all that it exchanges on its way
+    forward: a norm comes last, and needs it. A masked-language head sums gradients of the positions that it is asked
+    about.
     """
     again = 1 if recompute else 0
+    asked = 2 * ASKED if is_tied(config) else 0.0
     if sequence:
-        return {"layer": (4 + again, 4 + 2 * again), "first": (0, 3), "last": (0, 1)}
-    return {"layer": (4 + 2 * again, 4), "first": (0, 2), "last": (0, 0)}
+        return {"layer": (4 + 2 * again, 4 + 2 * again), "first": (0, 3), "last": (asked, 1)}
+    return {"layer": (4 + 4 * again, 4), "first": (0, 2), "last": (asked, 0)}

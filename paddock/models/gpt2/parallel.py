@@ -109,7 +109,7 @@ def boundary(config: GPT2Config, micro: int, time: int, tensor: int, sequence: b
     return micro, time // tensor if sequence else time, config.hidden
 
 
-def tensor_traffic(sequence: bool, recompute: bool) -> dict[str, tuple[int, int]]:
+def tensor_traffic(config: GPT2Config, sequence: bool, recompute: bool) -> dict[str, tuple[float, float]]:
     """What the tensor processes exchange for a micro-batch in a layer, the embedding (first) and the head (last).
 
     Counted in gathers (or scatters; a sum is two of them) of one activation [micro, time, hidden]: how many of them

@@ -13,11 +13,11 @@ PLAIN = ImageData(source="shapes", image_size=24, flip=0)
 
 def test_shapes_come_in_turn_and_are_the_same_every_time() -> None:
     images = [Shapes(PLAIN, 100).training(index, np.random.default_rng()) for index in range(32)]
-    assert [label for _, label in images] == [*range(8)] * 4
+    assert [view.label for view in images] == [*range(8)] * 4
     again = [Shapes(PLAIN, 100).training(index, np.random.default_rng()) for index in range(32)]
-    assert all(np.array_equal(one, other) for (one, _), (other, _) in zip(images, again, strict=True))
-    assert len({pixels.tobytes() for pixels, _ in images}) == 32
-    assert all(pixels.shape == (24, 24, 3) and pixels.dtype == np.uint8 for pixels, _ in images)
+    assert all(np.array_equal(one.pixels, other.pixels) for one, other in zip(images, again, strict=True))
+    assert len({view.pixels.tobytes() for view in images}) == 32
+    assert all(view.pixels.shape == (24, 24, 3) and view.pixels.dtype == np.uint8 for view in images)
     assert set(SHAPES) == set(DISTANCES) and list(SHAPES) == sorted(SHAPES)
 
 

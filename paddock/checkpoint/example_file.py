@@ -1,0 +1,92 @@
+"""What the ImageNet example keeps beside the weights in its `checkpoint.pth.tar`: how far it came, and its momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paddock.checkpoint.tensors import OPTIMIZER, give_to_optimizer
+from paddock.checkpoint.weight_files import read_torch
+from paddock.errors import DataError
+from paddock.models.config import ModelConfig
+from paddock.models.registry import parameter_names, public_weights_of
+from paddock.parallel.placement import local, part_like
+
+KEYS = ("epoch", "state_dict", "best_acc1", "optimizer")
+MOMENTUM = "momentum_buffer"
+
+
+@dataclass(frozen=True)
+class ExampleState:
+    """A training run of the example, between two epochs."""
+
+    epochs: int
+    """That are done."""
+    best: float
+    """The best top-1 accuracy so far, in percent."""
+    momentum: dict[str, Tensor]
+    """By our names of the parameters; empty before the first step, or without momentum."""
+    settings: dict[str, Any]
+    """Of SGD: lr (of the next epoch), momentum, weight_decay …"""
+
+
+def read_example(path: Path, config: ModelConfig) -> ExampleState:
+    """The state in a file whose weights fit `config`, or a DataError why there is none to go on from."""
+    content = read_torch(path) if path.is_file() and path.suffix != ".safetensors" else None
+    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise _no_state(path, f"it has no {', '.join(missing)}")
+    assert isinstance(content, dict)
+    try:
+        (group,) = content["optimizer"]["param_groups"]
+        numbers = [int(number) for number in group["params"]]
+        buffers = {number: entry.get(MOMENTUM) for number, entry in content["optimizer"]["state"].items()}
+        epochs, best = int(content["epoch"]), float(content["best_acc1"])
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise _no_state(path, f"its optimizer is not one SGD over all parameters: {error}") from None
+    names = _parameters_in_order(content["state_dict"], config)
+    held = {number: buffer for number, buffer in buffers.items() if buffer is not None}
+    if len(numbers) != len(names) or (held and set(held) != set(numbers)):
+        raise _no_state(
+            path, f"its optimizer has {len(numbers)} parameters, {len(held)} with momentum; the model has {len(names)}"
+        )
+    momentum = {name: held[number] for name, number in zip(names, numbers, strict=True)} if held else {}
+    for name, buffer in momentum.items():
+        shape = getattr(buffer, "shape", ())
+        if shape != content["state_dict"][names[name]].shape:
+            raise _no_state(path, f"the momentum of {name} has the shape {list(shape)}")
+    return ExampleState(epochs, best, momentum, {key: value for key, value in group.items() if key != "params"})
+
+
+def give_momentum(state: ExampleState, models: Sequence[nn.Module], optimizer: Optimizer) -> None:
+    """Let an optimizer go on with it; each process takes the part that it holds."""
+    if not state.momentum:
+        return
+    tensors = {}
+    for model in models:
+        for name, parameter in model.named_parameters():
+            buffer = torch.empty_like(parameter.data)
+            local(buffer).copy_(part_like(state.momentum[name], parameter.data))
+            tensors[f"{OPTIMIZER}{MOMENTUM}.{name}"] = buffer
+    give_to_optimizer(tensors, models, optimizer)
+
+
+def _parameters_in_order(state_dict: Mapping[str, Any], config: ModelConfig) -> dict[str, str]:
+    """Our names of the parameters, in the order in which the file's model had them, each with the file's own name."""
+    canonical = public_weights_of(config.family).canonical_name
+    ours = set(parameter_names(config))
+    return {name: found for found in state_dict if (name := canonical(found)) in ours}
+
+
+def _no_state(path: Path, why: str) -> DataError:
+    return DataError(
+        f"{path} holds no training run that can go on",
+        why=f"{why}; a checkpoint.pth.tar of the ImageNet example has {', '.join(KEYS)}",
+        fix="begin with its weights alone: --pretrained instead of --resume, or without --checkpoint.resume",
+    )

@@ -1,0 +1,61 @@
+"""The tokenizer that lies beside the weights which a recipe loads: they mean nothing with another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from paddock.checkpoint.config import FOLDER
+from paddock.config.load import merge
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.data.config import CorpusConfig
+
+_FILES = {
+    "file": {"path": "tokenizer.json"},
+    "gpt2": {"vocab": "vocab.json", "merges": "merges.txt"},
+    "sentencepiece": {"model": "spiece.model"},
+    "wordpiece": {"vocab": "vocab.txt"},
+}
+"""By the tokenizer's kind: its fields, and what their files are called in a folder."""
+
+
+def with_tokenizer_of_weights(recipe: Recipe, source: str | Path | None) -> Recipe:
+    """The recipe with the tokenizer of a run, a checkpoint or a folder, where its own is not there or would be learned
+    anew."""
+    if source is None or not recipe.model.vocabulary() or not _lacks_tokenizer(recipe):
+        return recipe
+    path = Path(source).expanduser()
+    folders = [path, path.parent.parent] if path.parent.name == FOLDER else [path]
+    found = next((section for folder in folders if (section := _section(folder))), None)
+    if found is None:
+        return recipe
+    empty: dict[str, Any] = dict.fromkeys(("vocab", "merges", "model", "path", "extra_ids"))
+    section = {"lower_case": False, "chinese_whole_words": False, **empty, **found}
+    return recipe_from_dict(merge(recipe.to_dict(), {"tokenizer": section}))
+
+
+def _lacks_tokenizer(recipe: Recipe) -> bool:
+    own = recipe.tokenizer
+    if own.kind == "none":
+        return getattr(recipe.data, "source", None) != "synthetic"
+    if own.kind == "trained":
+        return not isinstance(recipe.data, CorpusConfig)  # a corpus that is prepared is kept with its tokenizer
+    files = (own.vocab, own.merges, own.model, own.path)
+    return any(not Path(file).is_file() for file in files if file is not None)
+
+
+def _section(folder: Path) -> dict[str, Any] | None:
+    """A recipe's tokenizer section for the files in a folder, if there are any."""
+    for kind, files in _FILES.items():
+        if all((folder / file).is_file() for file in files.values()):
+            lower_case = {"lower_case": _is_uncased(folder)} if kind == "wordpiece" else {}
+            return {"kind": kind, **{field: str(folder / file) for field, file in files.items()}, **lower_case}
+    return None
+
+
+def _is_uncased(folder: Path) -> bool:
+    """As transformers takes a vocab.txt, unless the folder says otherwise."""
+    from paddock.data.tokenizer import read_settings
+    from paddock.data.tokenizers.interface import CONFIG_NAME
+
+    return bool(read_settings(folder / CONFIG_NAME).get("do_lower_case", True))
