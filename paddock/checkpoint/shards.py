@@ -11,8 +11,10 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +152,16 @@ class ShardReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Every file from front to back."""
+        """In as many threads as this process has cores, each through its share of the files from front to back."""
         items = [(self._pieces[item.storage_index], item) for item in plan.items]
         items.sort(key=lambda pair: (pair[0].file, pair[0].position, pair[1].storage_offsets))
+        count = torch.get_num_threads()
+        with ThreadPoolExecutor(count, thread_name_prefix="read") as threads:
+            for reading in [threads.submit(self._read_items, part, planner) for part in _shares(items, count)]:
+                reading.result()
+        return _done(None)
+
+    def _read_items(self, items: list[tuple[StoredPiece, ReadItem]], planner: LoadPlanner) -> None:
         buffer = torch.empty(BUFFER, dtype=torch.uint8)
         with ExitStack() as stack:
             file, reader = None, None
@@ -164,7 +173,6 @@ class ShardReader(StorageReader):
                 target = planner.resolve_tensor(item).detach()
                 _read_box(reader, stored, item, target, buffer)
                 planner.commit_tensor(item, target)
-        return _done(None)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
@@ -202,6 +210,15 @@ class ShardReader(StorageReader):
         assert isinstance(entry, TensorStorageMetadata)
         entry.chunks.append(ChunkStorageMetadata(offsets, torch.Size(piece.shape)))
         entry.size = torch.Size(map(max, entry.size, end))
+
+
+def _shares(items: list[tuple[StoredPiece, ReadItem]], count: int) -> list[list[tuple[StoredPiece, ReadItem]]]:
+    """The items in order, in at most `count` runs of about as many bytes."""
+    ends = list(accumulate(item.lengths.numel() * stored.dtype.itemsize for stored, item in items))
+    shares: dict[int, list[tuple[StoredPiece, ReadItem]]] = {}
+    for pair, end in zip(items, ends, strict=True):
+        shares.setdefault((end - 1) * count // ends[-1], []).append(pair)
+    return list(shares.values())
 
 
 def _read_box(reader: BlockReader, stored: StoredPiece, item: ReadItem, target: Tensor, buffer: Tensor) -> None:
