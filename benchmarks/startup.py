@@ -11,15 +11,17 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from report import Row, keep
 
+PADDOCK = str(Path(sys.executable).with_name("paddock"))
 COMMANDS = {
     "python": [sys.executable, "-c", "pass"],
     "import pydantic, tyro, yaml": [sys.executable, "-c", "import pydantic, tyro, yaml"],
-    "paddock --help": [sys.executable, "-m", "paddock", "--help"],
-    "paddock train --help": [sys.executable, "-m", "paddock", "train", "--help"],
-    "paddock train gpt2/tiny --dry-run": [sys.executable, "-m", "paddock", "train", "gpt2/tiny", "--dry-run"],
+    "paddock --help": [PADDOCK, "--help"],
+    "paddock train --help": [PADDOCK, "train", "--help"],
+    "paddock train gpt2/tiny --dry-run": [PADDOCK, "train", "gpt2/tiny", "--dry-run"],
     "import torch": [sys.executable, "-c", "import torch"],
 }
 

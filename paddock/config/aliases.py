@@ -5,7 +5,6 @@ An alias is translated into Paddock's own flags before anything is parsed, so it
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -144,6 +143,8 @@ def _interleave(size: str, arguments: list[str], recipe: Recipe) -> list[str]:
 
 def _own_position(addresses: list[str]) -> int:
     """Which of these addresses is this host's own: the one that a socket can be bound to."""
+    import socket  # a help page starts sooner without it
+
     for position, address in enumerate(addresses):
         with socket.socket() as probe:
             try:
