@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from report import Row, keep
@@ -56,6 +56,25 @@ def run_child(script: str, setting: str, steps: int) -> Result:
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     result: Result = json.loads(output.strip().splitlines()[-1])
     return result
+
+
+def best_rounds(
+    script: str, children: Iterable[str], folder: Path, rounds: int, largest: tuple[str, ...] = ("per_second",)
+) -> Result:
+    """Of measures that each need one core and what lies in `folder`: the smallest that a round found, or the largest
+    of those whose names end so."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    best: Result = {}
+    for number in range(rounds):
+        for child in children:
+            command = [sys.executable, script, "--child", child, "--folder", str(folder)]
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+            result: Result = json.loads(output)
+            print(f"round {number + 1} {child}: {result}", file=sys.stderr, flush=True)
+            for measure, value in result.items():
+                choose = max if measure.endswith(largest) else min
+                best[measure] = choose(best.get(measure, value), value)
+    return best
 
 
 def timed(step: Callable[[], object], steps: int, items: int) -> Result:

@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from comparison import best_rounds
 from report import keep
 
 IMAGES, WIDTH, HEIGHT, QUALITY = 256, 500, 375, 92
@@ -40,27 +38,12 @@ def main() -> None:
     if arguments.child:
         print(json.dumps(CHILDREN[arguments.child](arguments.folder)))
         return
-    best: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as name:
         folder = Path(name)
         make_photographs(folder / "photographs" / "train" / "noise")
         make_files(folder / "many" / "train", arguments.files)
-        for number in range(arguments.rounds):
-            for child in CHILDREN:
-                result = run_child(child, folder)
-                print(f"round {number + 1} {child}: {result}", file=sys.stderr, flush=True)
-                for measure, value in result.items():
-                    choose = max if measure.endswith("per_second") else min
-                    best[measure] = choose(best.get(measure, value), value)
+        best = best_rounds(__file__, CHILDREN, folder, arguments.rounds)
     report(best, arguments.files)
-
-
-def run_child(child: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", child, "--folder", str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    result: dict[str, float] = json.loads(output)
-    return result
 
 
 def make_photographs(folder: Path) -> None:
