@@ -29,7 +29,12 @@ VERBS = {
 def main(arguments: list[str] | None = None) -> None:
     """The `paddock` command."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(arguments))
+    code = run(arguments)
+    if "RANK" in os.environ:  # torchrun started this process and others
+        from paddock.launch.ending import leave
+
+        leave(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

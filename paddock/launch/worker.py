@@ -16,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+from paddock.launch.ending import leave
 from paddock.launch.failure import record
 from paddock.launch.stop import hold_signals
 from paddock.launch.target import resolve
@@ -35,13 +36,9 @@ def main() -> None:
     try:
         resolve(spec["target"])(spec["payload"])
     except BaseException as error:
-        if isinstance(error, SystemExit) and not error.code:
-            raise
-        code = record(error, rank, errors=Path(spec["errors"]), reports=reports)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # No interpreter shutdown: destructors of process groups and data loaders may wait for peers for ever.
-        os._exit(code)
+        if not isinstance(error, SystemExit) or error.code:
+            leave(record(error, rank, errors=Path(spec["errors"]), reports=reports))
+    leave(0)
 
 
 def die_with_parent(parent: int) -> None:

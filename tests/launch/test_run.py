@@ -43,6 +43,11 @@ def fail(tmp_path, **payload):
     return caught.value, seconds
 
 
+def test_a_message_at_the_very_end_is_no_failure(tmp_path):
+    """Threads of collective libraries outlive a job: they must not find an interpreter that is being taken down."""
+    run(JOBS + "unfinished_job", {"directory": str(tmp_path)}, TWO, tmp_path)
+
+
 def test_one_process_runs_in_place(tmp_path):
     payload = {"directory": str(tmp_path), "sizes": (1, 2)}
     run(JOBS + "report_job", payload, LaunchOptions(), tmp_path)
