@@ -30,8 +30,7 @@ class LabelledTextData(DataConfig):
     """Tokens in a row; longer texts are cut, the longer of a pair first."""
     padding: Literal["full", "longest"] = "full"
     """Training rows are filled up to sequence_length, or (faster, but not for pipelines) to the longest of their
-    micro-batch; tokens/s count full rows either way. Evaluation and prediction take the longest, over rows of like
-    length."""
+    micro-batch. Evaluation and prediction take the longest, over rows of like length."""
 
     def sample_size(self) -> int:
         return self.sequence_length

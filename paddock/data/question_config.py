@@ -41,8 +41,7 @@ class QuestionAnsweringData(DataConfig):
     """unanswerable: how much better than the best answer "no answer" must be before it is given."""
     padding: Literal["full", "longest"] = "full"
     """Training rows are filled up to sequence_length, or (faster, but not for pipelines) to the longest of their
-    micro-batch; tokens/s count full rows either way. Evaluation and prediction take the longest, over rows of like
-    length."""
+    micro-batch. Evaluation and prediction take the longest, over rows of like length."""
     on_error: Literal["stop", "skip"] = "stop"
     """What to do about a question that cannot be used: stop with an error, or leave it out and say how many."""
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ class TrainingRun:
             evaluate_samples=None if batches is None else batches * batch.total,
             checkpoint_every=period(recipe.checkpoint.every, self._steps_per_epoch),
             log_every=recipe.log.every,
-            flops_per_sample=3 * recipe.model.forward_flops(recipe.data.sample_size()),
+            forward_flops=cache(recipe.model.forward_flops),
             loader_workers=recipe.data.workers,
             describe={"recipe": recipe.to_dict(), "versions": versions()},
         )
@@ -284,7 +285,7 @@ def describe_metrics(stream: MetricStream, task: Task) -> None:
     stream.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.lr", stage="TRAIN")
     stream.metadata("train.grad_norm", stage="TRAIN")
-    what = "samples" if task.tokens_per_sample else "images"
+    what = "samples" if task.reads_tokens else "images"
     stream.metadata("train.ips", unit=f"{what}/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.tokens_per_second", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.tokens_per_second_per_device", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")

@@ -44,6 +44,7 @@ class ImageClassification(Task):
 
     measures: ClassVar[Mapping[str, Goal]] = {"top1": "MAXIMIZE", "top5": "MAXIMIZE", "loss": "MINIMIZE"}
     judges_outputs: ClassVar[bool] = True
+    reads_tokens: ClassVar[bool] = False
     next_command: ClassVar[str] = "predict {run} IMAGE.jpg"
 
     @classmethod
@@ -67,10 +68,6 @@ class ImageClassification(Task):
 
     def __init__(self, data: ImageData, prepared: PreparedImages, classes: int, seed: int) -> None:
         self._data, self._prepared, self._classes, self._seed = data, prepared, classes, seed
-
-    @property
-    def tokens_per_sample(self) -> int:
-        return 0
 
     def training_samples(self) -> Samples:
         return TrainingImages(self._images("train"), self._data, self._seed)
@@ -101,6 +98,9 @@ class ImageClassification(Task):
 
     def skipped(self, batch: Batch) -> Sequence[int]:
         return batch[SKIPPED].tolist() if SKIPPED in batch else ()
+
+    def sample_size(self, batch: Batch) -> int:
+        return self._data.image_size
 
     def finish(self, batch: Batch) -> Batch:
         images = normalise(batch["images"], self._data.mean, self._data.std)

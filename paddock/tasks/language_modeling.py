@@ -50,10 +50,6 @@ class LanguageModeling(Task):
             self._corpora = [SyntheticCorpus(vocab, data.sequence_length + 1, seed)]
         self._parts = [split_documents(len(corpus.documents) - 1, data.split) for corpus in self._corpora]
 
-    @property
-    def tokens_per_sample(self) -> int:
-        return self._data.sequence_length
-
     def training_samples(self) -> Samples:
         parts = [self._training_part(corpus, part[0]) for corpus, part in zip(self._corpora, self._parts, strict=True)]
         if len(parts) == 1:

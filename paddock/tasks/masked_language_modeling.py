@@ -55,10 +55,6 @@ class MaskedLanguageModeling(Task):
             self._corpora = [SyntheticCorpus(vocab, data.sequence_length, seed)]
         self._parts = [split_documents(len(corpus.documents) - 1, data.split) for corpus in self._corpora]
 
-    @property
-    def tokens_per_sample(self) -> int:
-        return self._data.sequence_length
-
     def training_samples(self) -> Samples:
         parts = []
         for corpus, (documents, *_) in zip(self._corpora, self._parts, strict=True):

@@ -99,10 +99,6 @@ class QuestionAnswering(Task):
     def __init__(self, data: QuestionAnsweringData, tokenizer: EngineTokenizer, seed: int) -> None:
         self._data, self._tokenizer, self._seed = data, tokenizer, seed
 
-    @property
-    def tokens_per_sample(self) -> int:
-        return self._data.sequence_length
-
     def training_samples(self) -> Samples:
         length = self._data.sequence_length if self._data.padding == "full" else None
         return TrainingQuestions(self._training, self._seed, length)

@@ -111,10 +111,6 @@ class SequenceClassification(Task):
         self._data, self._seed = data, seed
         self._tokenizer, self._classes = prepared.tokenizer, prepared.classes
 
-    @property
-    def tokens_per_sample(self) -> int:
-        return self._data.sequence_length
-
     def training_samples(self) -> Samples:
         length = self._data.sequence_length if self._data.padding == "full" else None
         rows = load_rows(LabelledFile.read(self._data, "train"), self._tokenizer, self._data)

@@ -61,6 +61,8 @@ class Task(Protocol):
     """What an evaluation reports. The first decides which checkpoint is the best."""
     judges_outputs: ClassVar[bool]
     """Whether an evaluation looks at what the model puts out (`judge`), or at the loss alone."""
+    reads_tokens: ClassVar[bool] = True
+    """Whether the size of a sample is a number of tokens."""
     next_command: ClassVar[str]
     """What to try with a trained model: words behind `paddock`, with {run} for its directory."""
 
@@ -89,6 +91,10 @@ class Task(Protocol):
         """The numbers of what could not be read, in whose place this training batch has others."""
         return ()
 
+    def sample_size(self, batch: Batch) -> int:
+        """How much work each sample of this batch is: tokens, filled up, or the pixels along an image's side."""
+        return batch["tokens"].shape[1]
+
     def finish(self, batch: Batch) -> Batch:
         """The last touch to a batch, on the device that computes: what would make it larger on its way there."""
         return batch
@@ -105,7 +111,3 @@ class Task(Protocol):
     def summary(self, metrics: Mapping[str, float]) -> str | None:
         """A line that people of this task expect to see after an evaluation."""
         return None
-
-    @property
-    def tokens_per_sample(self) -> int:
-        """0 where samples are not made of tokens."""

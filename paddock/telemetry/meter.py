@@ -13,7 +13,7 @@ class _Totals:
     seconds: float = 0.0
     data_seconds: float = 0.0
     samples: int = 0
-    tokens: int = 0
+    tokens: float = 0.0
     flops: float = 0.0
 
     def add(self, other: _Totals) -> None:
@@ -59,7 +59,7 @@ class ThroughputMeter:
         assert self._started is not None, "data_ready() without start_step()"
         self._data_seconds = self._clock() - self._started
 
-    def end_step(self, *, samples: int, tokens: int = 0, flops: float = 0.0) -> None:
+    def end_step(self, *, samples: int, tokens: float = 0.0, flops: float = 0.0) -> None:
         """The step is done; it processed this much."""
         assert self._started is not None, "end_step() without start_step()"
         seconds = self._clock() - self._started

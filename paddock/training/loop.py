@@ -1,7 +1,7 @@
 """The training loop: steps, evaluations, checkpoints, and a clean stop. It knows a task, not a model.
 
 Nothing in it depends on how many processes there are beyond three agreements: the global number of loss terms
-(before a step), the global loss (after it), and whether to stop.
+and tokens (before a step), the global loss (after it), and whether to stop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class LoopSettings:
     evaluate_samples: int | None
     checkpoint_every: int | None
     log_every: int
-    flops_per_sample: float
+    forward_flops: Callable[[int], float]
+    """For a sample of that size."""
     loader_workers: int
     describe: dict[str, Any] = field(default_factory=dict)
     """Kept in every checkpoint: the recipe and the versions."""
@@ -68,6 +69,16 @@ class Progress:
     stopped_by: str | None = None
     skipped: int = 0
     """Training samples that could not be read, and were replaced, since the process began; known at the end."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step has to do over all processes."""
+
+    terms: float
+    """Of the loss."""
+    tokens: float
+    flops: float
 
 
 class TrainingLoop:
@@ -122,13 +133,12 @@ class TrainingLoop:
                 self._meter.start_step()
                 batches = loader.next_step()
                 self._meter.data_ready()
-                counts = sum(self._task.count(batch) for batch in batches) if self._engine.speaks_for_data else 0
-                count, stops = self._world.total([counts, 1.0 if self._stop_requested() else 0.0])
+                stops, *work = self._world.total([1.0 if self._stop_requested() else 0.0, *self._work(batches)])
                 if stops:
                     progress.stopped_by = self._stop_requested() or "another process"
                     break
                 self._skipped.update(number for batch in batches for number in self._task.skipped(batch))
-                self._step(batches, max(count, 1.0))
+                self._step(batches, Work(*work))
                 if progress.step == begun + 1:  # from now on the optimizer has its state
                     self._checkpoints.prepare(self._tensors())
                 self._after_step()
@@ -140,21 +150,29 @@ class TrainingLoop:
         progress.skipped = len(set().union(*map(json.loads, everyone)))
         return progress
 
-    def _step(self, batches: list[Batch], count: float) -> None:
-        """One optimizer step over this process's micro-batches, `count` loss terms in all."""
+    def _work(self, batches: list[Batch]) -> tuple[float, float, float]:
+        """Terms, tokens and FLOPs of these micro-batches; each counts in one of the processes that share it."""
+        if not self._engine.speaks_for_data:
+            return 0.0, 0.0, 0.0
+        task, sizes = self._task, [self._task.sample_size(batch) for batch in batches]
+        rows = self.settings.batch.micro
+        return (
+            sum(task.count(batch) for batch in batches),
+            rows * sum(sizes) if task.reads_tokens else 0.0,
+            rows * 3 * sum(map(self.settings.forward_flops, sizes)),
+        )
+
+    def _step(self, batches: list[Batch], work: Work) -> None:
+        """One optimizer step over this process's micro-batches."""
         settings, progress = self.settings, self.progress
-        result = self._optimizer_step.run(progress.step, batches, count, self._checkpoints.settle)
+        result = self._optimizer_step.run(progress.step, batches, max(work.terms, 1.0), self._checkpoints.settle)
         progress.loss = result.loss
         progress.step += 1
         if self._average is not None:
             self._average.update(progress.step)
         progress.samples += settings.batch.total
         self._world.adapter.synchronize()
-        self._meter.end_step(
-            samples=settings.batch.total,
-            tokens=settings.batch.total * self._task.tokens_per_sample,
-            flops=settings.batch.total * settings.flops_per_sample,
-        )
+        self._meter.end_step(samples=settings.batch.total, tokens=work.tokens, flops=work.flops)
         if progress.step % settings.log_every == 0 or progress.step in (1, settings.total_steps):
             self._log(result.rate, result.norm)
         self._stream.tick(progress.step)

@@ -140,3 +140,21 @@ def test_evaluating_a_folder(place: Path, tmp_path: Path, capsys: pytest.Capture
     assert "it has no head for this task: train one" in capsys.readouterr().err
     assert run(["predict", str(tmp_path / "bare"), "x [MASK]"]) == 4
     assert "it has no head for this task: train one" in capsys.readouterr().err
+
+
+def test_only_tokens_that_were_computed_count(place: Path, tmp_path: Path) -> None:
+    """Rows as long as the longest of a micro-batch are less work, in tokens and in FLOPs."""
+    recipe = str(place / "sequence_classification.yaml")
+    work: dict[str, list[float]] = {}
+    for padding in ("full", "longest"):
+        folder = tmp_path / padding
+        flags = ["--data.padding", padding, "--batch.micro", "1", "--steps", "6", "--run-dir", str(folder)]
+        assert run(["train", recipe, *flags]) == 0
+        ips, tokens, flops = (
+            losses(folder, f"train.{name}") for name in ("ips", "tokens_per_second", "achieved_flops")
+        )
+        work[padding] = [value / ips[-1] for value in (tokens[-1], flops[-1])]
+    assert work["full"][0] == pytest.approx(48)
+    lengths = 4 * work["longest"][0]  # of one step's four rows, each a multiple of eight
+    assert lengths == pytest.approx(8 * round(lengths / 8)) and 4 * 8 <= lengths < 4 * 48
+    assert work["longest"][1] < work["full"][1] * work["longest"][0] / 48, "attention grows with the square"
