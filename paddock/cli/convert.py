@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -18,9 +18,9 @@ class ConvertOptions:
     The tokenizer, the config and the names of classes go along. Missing, extra or misshapen weights are errors that
     list the names."""
 
-    source: tyro.conf.Positional[str]
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FROM")]
     """A run directory, a checkpoint, or a Hugging Face folder."""
-    destination: tyro.conf.Positional[Path]
+    destination: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TO")]
     """What to write; it must not exist yet. A name that ends in .safetensors is one file with the names that are public
     (for a ResNet: torchvision's and timm's)."""
     to: Literal["huggingface", "paddock"] = "huggingface"

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -20,7 +21,7 @@ class GenerateOptions:
     MODEL is a run directory, a checkpoint, or a Hugging Face folder. Text goes to standard output; on a terminal it
     appears as it is generated."""
 
-    model: tyro.conf.Positional[str]
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A run directory, a checkpoint or a Hugging Face folder."""
     prompt: tuple[str, ...] = ()
     """One or more texts to continue."""

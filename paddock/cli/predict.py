@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -27,9 +27,9 @@ class PredictOptions:
     takes texts, or --text and --pair; one that finds hidden words takes texts with a [MASK]; one that tells images
     apart takes files. Results go to standard output."""
 
-    model: tyro.conf.Positional[str]
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A run directory, a checkpoint or a Hugging Face folder."""
-    inputs: tyro.conf.Positional[tuple[str, ...]] = ()
+    inputs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="INPUT…")] = ()
     """Texts, or files of images."""
     context: str | None = None
     """Question answering: the text to find answers in."""
