@@ -1,8 +1,8 @@
 """BERT-base question answering on a CPU, training and prediction, beside Hugging Face's model.
 
-Every setting runs in a process of its own; rounds alternate between settings. The figure of a setting is its fastest
-round. Prediction is of full rows; what rows of like length together save is counted apart, over lengths as SQuAD has
-them. Run: python benchmarks/bert_training.py [--rounds 3] [--steps 8]
+Every setting runs in a process of its own; they take turns, a step at a time, and the figure of a setting is its median
+step. Prediction is of full rows; what rows of like length together save is counted apart, over lengths as SQuAD has
+them. Run: python benchmarks/bert_training.py [--rounds 1] [--steps 8]
 """
 
 from __future__ import annotations

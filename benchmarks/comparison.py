@@ -1,5 +1,5 @@
-"""What benchmarks beside another library share: each setting in a process of its own, rounds that alternate between
-settings so that a noisy machine disturbs all of them alike, the fastest round of each, and a table that is kept.
+"""What benchmarks beside another library share: each setting in a process of its own, steps that take turns between
+settings so that a noisy machine disturbs all of them alike, the middle of each, and a table that is kept.
 """
 
 from __future__ import annotations
@@ -7,18 +7,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from report import Row, keep
 
+READY = "ready"
 Result = dict[str, float]
 Child = Callable[[int], Result]
-"""A setting: given a number of steps, what it measured; `speed` decides which round is kept."""
+"""A setting: given a number of steps, what it measured; `speed` decides which round counts."""
 
 
 def compare(
@@ -30,7 +33,7 @@ def compare(
 ) -> None:
     """The whole of a benchmark script: its arguments, its rounds, its table and its file of results."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--settings", nargs="*", default=list(children), choices=list(children))
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -38,24 +41,46 @@ def compare(
     if arguments.child:
         print(json.dumps(children[arguments.child](arguments.steps)))
         return
-    best: dict[str, Result] = {}
+    found: dict[str, list[Result]] = {setting: [] for setting in arguments.settings}
     for number in range(arguments.rounds):
-        for setting in arguments.settings:
-            result = run_child(script, setting, arguments.steps)
+        for setting, result in run_in_turns(script, arguments.settings, arguments.steps).items():
             print(f"round {number + 1} {setting}: {result}", file=sys.stderr, flush=True)
-            if setting not in best or result["speed"] > best[setting]["speed"]:
-                best[setting] = result
-    if set(best) == set(children):
-        keep(script, rows(best))
+            found[setting].append(result)
+    if set(found) == set(children):
+        keep(script, rows({setting: middle(results) for setting, results in found.items()}))
 
 
-def run_child(script: str, setting: str, steps: int) -> Result:
-    command = [sys.executable, script, "--child", setting, "--steps", str(steps)]
-    with tempfile.TemporaryDirectory() as cache:  # nobody profits from what an earlier run has compiled
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    result: Result = json.loads(output.strip().splitlines()[-1])
-    return result
+def middle(results: list[Result]) -> Result:
+    """Of several rounds the one of middle speed; of two the slower."""
+    return sorted(results, key=lambda result: result["speed"])[(len(results) - 1) // 2]
+
+
+def run_in_turns(script: str, settings: Iterable[str], steps: int) -> dict[str, Result]:
+    """Start the settings one after the other, until each is warm; then let them take turns, a step at a time. One that
+    never says that it is ready is measured as a whole."""
+    with ExitStack() as stack:
+        cache = stack.enter_context(tempfile.TemporaryDirectory())  # nobody profits from what an earlier run compiled
+        children: dict[str, subprocess.Popen[str]] = {}
+        last: dict[str, str] = {}
+        for setting in settings:
+            command = [sys.executable, script, "--child", setting, "--steps", str(steps)]
+            environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/{setting}"}
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+            children[setting] = stack.enter_context(child)
+            last[setting] = _says(setting, child)
+        while waiting := [setting for setting, line in last.items() if line == READY]:
+            for setting in waiting:
+                print(file=children[setting].stdin, flush=True)
+                last[setting] = _says(setting, children[setting])
+        return {setting: json.loads(line) for setting, line in last.items()}
+
+
+def _says(setting: str, child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    line = child.stdout.readline().strip()
+    if not line:
+        raise SystemExit(f"{setting} ended without a result")
+    return line
 
 
 def best_rounds(
@@ -78,20 +103,23 @@ def best_rounds(
 
 
 def timed(step: Callable[[], object], steps: int, items: int) -> Result:
-    """Items a second in the median of `steps` steps, after a first (compiling) and a second (allocating) one."""
+    """Items a second in the median of `steps` steps, after a first (compiling) and a second (allocating) one. Before
+    each it waits for its turn."""
     from paddock.devices import select
 
     started = time.perf_counter()
     step()
     first = time.perf_counter() - started
     step()
-    durations = []
+    durations: list[float] = []
     for _ in range(steps):
+        print(READY, flush=True)
+        sys.stdin.readline()
         started = time.perf_counter()
         step()
         durations.append(time.perf_counter() - started)
     return {
-        "speed": items / sorted(durations)[len(durations) // 2],
+        "speed": items / statistics.median(durations),
         "first_step": first,
         "memory": float(select("cpu").memory_used() or 0),
     }

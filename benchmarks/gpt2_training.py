@@ -1,7 +1,8 @@
 """GPT-2 124M training on a CPU, beside Hugging Face's model and beside the machine's best matrix product.
 
-Every setting runs in a process of its own; rounds alternate between settings, so that a noisy machine disturbs all
-of them alike. The figure of a setting is its fastest round. Run: python benchmarks/gpt2_training.py [--rounds 3]
+Every setting runs in a process of its own; they take turns, a step at a time, so that a noisy machine disturbs all of
+them alike, and the figure of a setting is its median step. Only `paddock train` runs as a whole, before the others.
+Of several rounds the middle counts. Run: python benchmarks/gpt2_training.py [--rounds 1] [--steps 8]
 """
 
 from __future__ import annotations
