@@ -25,7 +25,7 @@ from paddock.models.assembly import fill
 from paddock.models.registry import parameter_names
 from paddock.testing.bert import TASKS, small_bert
 from paddock.testing.layouts import this_world, trace_all
-from paddock.testing.pool import ProcessPool
+from paddock.testing.pool import PATIENCE, ProcessPool
 
 PoolOf = Callable[[int], ProcessPool]
 STEPS = 3
@@ -61,7 +61,8 @@ def disagreements(
 ) -> list[str]:
     """What is wrong with these layouts, in words."""
     recipe = small_bert(task, cache, train={"steps": len(expected.losses)}, **sections)
-    first, *others = pool.run(trace_all, [with_layout(recipe, name).to_dict() for name in layouts])
+    recipes = [with_layout(recipe, name).to_dict() for name in layouts]
+    first, *others = pool.run(trace_all, recipes, patience=PATIENCE + 60 * len(layouts))
     found = [f"{layouts}: processes disagree with one another"] if any(other != first for other in others) else []
     for name, trace in zip(layouts, first, strict=True):
         difference = compare(name, asdict(trace), asdict(expected), parameter_names(recipe.model))
