@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,11 +15,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "relu": F.relu,
 }
-IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu_tanh": partial(torch.ops.aten.gelu_, approximate="tanh"),
-    "gelu": torch.ops.aten.gelu_,
-    "relu": F.relu_,
-}
 
 
 class FeedForward(nn.Module):
@@ -28,11 +22,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, hidden: int, width: int, activation: str) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation = ACTIVATIONS[activation]
         self.input = Linear(hidden, width)
         self.output = Linear(width, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        # What is largest in a transformer is held once where no gradient will ask for it.
-        bend = (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE)[self.activation]
-        return self.output(bend(self.input(x)))
+        return self.output(self.activation(self.input(x)))
