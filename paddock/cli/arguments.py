@@ -15,6 +15,7 @@ from paddock.config.aliases import TABLE, translate
 from paddock.config.load import load_recipe, recipe_names
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
+from paddock.config.sketch import sketch_recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
 
@@ -55,7 +56,9 @@ def parse_recipe_command(
             f"paddock {verb} needs a recipe" + (", before the flags" if arguments else ""),
             fix=f"paddock {verb} RECIPE [flags], with a YAML file or one of: {', '.join(recipe_names())}",
         )
-    recipe = load_recipe(name) if change is None else change(load_recipe(name))
+    recipe = sketch_recipe(name) if asks_help else load_recipe(name)
+    if change is not None:
+        recipe = change(recipe)
     return apply_flags(options, verb, name, recipe, flags, asks_help)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import create_model
+from pydantic import Field, create_model
 
 from paddock.checkpoint.config import CheckpointConfig
 from paddock.data.config import DataConfig, TokenizerConfig
@@ -34,25 +34,25 @@ class Recipe(ConfigModel):
     """The shape of the model."""
     data: DataConfig
     """Where the data comes from."""
-    tokenizer: TokenizerConfig = TokenizerConfig()
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     """How text becomes token ids."""
-    parallel: ParallelConfig = ParallelConfig()
+    parallel: ParallelConfig = Field(default_factory=ParallelConfig)
     """How the job is laid out over processes."""
-    batch: BatchConfig = BatchConfig()
+    batch: BatchConfig = Field(default_factory=BatchConfig)
     """How many samples make a step."""
-    optimizer: OptimizerConfig = OptimizerConfig()
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     """What turns gradients into updates."""
-    schedule: ScheduleConfig = ScheduleConfig()
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     """The learning rate over time."""
-    precision: PrecisionConfig = PrecisionConfig()
+    precision: PrecisionConfig = Field(default_factory=PrecisionConfig)
     """Number formats."""
-    train: TrainConfig = TrainConfig()
+    train: TrainConfig = Field(default_factory=TrainConfig)
     """How long, where, from which seed."""
-    evaluate: EvaluateConfig = EvaluateConfig()
+    evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
     """Evaluation during training."""
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     """What is saved, and where a run begins."""
-    log: LogConfig = LogConfig()
+    log: LogConfig = Field(default_factory=LogConfig)
     """What is shown and recorded."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,8 +75,13 @@ def recipe_class(family: str, task: str) -> type[Recipe]:
 
 def recipe_from_dict(values: dict[str, Any]) -> Recipe:
     """Check plain values, as read from YAML, and make them a recipe."""
+    return class_for(values)(**values)
+
+
+def class_for(values: dict[str, Any]) -> type[Recipe]:
+    """The kind of recipe that plain values describe, by their family and task."""
     section = values.get("model")
     family = section.get("family") if isinstance(section, dict) else None
     task = values.get("task", Recipe.model_fields["task"].default)
     data_config_class(task)
-    return recipe_class(config_class(family).model_fields["family"].default, task)(**values)
+    return recipe_class(config_class(family).model_fields["family"].default, task)
