@@ -74,12 +74,15 @@ def bad_value(field: str, value: object, why: str, fix: str = "") -> ConfigError
 
 def did_you_mean(word: str, choices: list[str]) -> str:
     """`did you mean "x"?`, or the choices themselves when nothing is near."""
+    return nearest(word, choices) or "choose from: " + ", ".join(choices)
+
+
+def nearest(word: str, choices: list[str]) -> str:
+    """`did you mean "x"?`, or nothing when nothing is near."""
     import difflib
 
     near = difflib.get_close_matches(word, choices, n=3, cutoff=0.55)
-    if near:
-        return "did you mean " + " or ".join(f'"{name}"' for name in near) + "?"
-    return "choose from: " + ", ".join(choices)
+    return "did you mean " + " or ".join(f'"{name}"' for name in near) + "?" if near else ""
 
 
 def _rebuild(kind: type[UserError], what: str, why: str, fix: str) -> UserError:

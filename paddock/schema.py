@@ -5,13 +5,14 @@ Pydantic only: importing a room's `config.py` must stay cheap, so torch has no p
 
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from paddock.errors import ConfigError, did_you_mean
+from paddock.errors import ConfigError, bad_value, did_you_mean, nearest
 
 
 class ConfigModel(BaseModel):
@@ -40,9 +41,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     problems: dict[str, ConfigError] = {}
     for detail in error.errors():
         problem = _explain_one(detail, model)
-        if problem.what in problems:  # each member of a union has its say
-            problem = ConfigError(problem.what, why=f"{problems[problem.what].why}, or {problem.why}", fix=problem.fix)
-        problems[problem.what] = problem
+        path = problem.what.partition(" = ")[0]
+        if path in problems:  # each member of a union has its say
+            first = problems[path]
+            problem = ConfigError(first.what, why=f"{first.why}, or {problem.why}", fix=first.fix or problem.fix)
+        problems[path] = problem
     if len(problems) == 1:
         return next(iter(problems.values()))
     return ConfigError(
@@ -59,13 +62,26 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> ConfigError:
         choices = sorted(field_names(_section(model, location[:-1])))
         why = f'there is no "{location[-1]}" here'
         return ConfigError(f"unknown key {path}", why=why, fix=did_you_mean(location[-1], choices))
-    if detail["type"] == "missing":
+    if detail["type"] == "missing" and detail["loc"][-1] == location[-1]:
         return ConfigError(f"{path} is missing", why="it has no default", fix=f"set {path}")
+    value = _as_written(detail["input"])
+    if detail["type"] == "missing":
+        return bad_value(path, value, "it should have more values")
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return cause
     message = str(cause) if cause is not None else detail["msg"][0].lower() + detail["msg"][1:]
-    return ConfigError(f"{path} = {detail['input']!r}", why=message.replace("input should", "it should"))
+    return bad_value(path, value, message.replace("input should", "it should"), nearest(value, _choices(detail)))
+
+
+def _as_written(value: object) -> str:
+    """A value without Python's quotes and brackets: in a flag every word is text at first."""
+    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def _choices(detail: ErrorDetails) -> list[str]:
+    """The words that a field takes, where it takes only some."""
+    return re.findall("'([^']*)'", detail["ctx"]["expected"]) if detail["type"] == "literal_error" else []
 
 
 def field_names(model: type[BaseModel]) -> list[str]:

@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from pydantic import BaseModel
@@ -32,8 +32,8 @@ def mirror(original: Any) -> Any:
         if isinstance(value, BaseModel):
             value = mirror(value)
             kind = type(value)
-        elif any(get_origin(member) is tuple for member in members(kind)):
-            kind = Annotated[object, _sequence(kind)]
+        elif isinstance(original, BaseModel) and kind is not bool:
+            kind = Annotated[object, _words(kind)]
         else:
             kind = Union[tuple(members(kind))]  # noqa: UP007 (tyro checks this spelling of a union by itself)
         argument = tyro.conf.arg(name=key, help=texts.get(name))
@@ -60,20 +60,36 @@ def _fields(owner: Any) -> dict[str, tuple[Any, str | None]]:
     return {field.name: (hints[field.name], None) for field in dataclasses.fields(owner)}
 
 
-def _sequence(kind: Any) -> PrimitiveConstructorSpec[Any]:
-    """Words as they are, any number of them: pydantic knows how many there should be, and of which type."""
+def _words(kind: Any) -> PrimitiveConstructorSpec[Any]:
+    """Words as they are, one or several: pydantic knows what they should be, in a flag as in a file."""
     optional = type(None) in members(kind)
-    lengths = next(get_args(member) for member in members(kind) if get_origin(member) is tuple)
-    repeated = lengths[-1] is Ellipsis
-    words = [getattr(word, "__name__", str(word)).upper() for word in lengths if word is not Ellipsis]
-    metavar = f"[{words[0]} …]" if repeated else " ".join(words)
+    several = any(get_origin(member) is tuple for member in members(kind))
+    names = {word for member in members(kind) if get_origin(member) is Literal for word in get_args(member)}
+
+    def value_of(given: list[str]) -> Any:
+        if optional and given == ["None"]:
+            return None
+        return given[0] if len(given) == 1 and (not several or given[0] in names) else tuple(given)
+
     return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar=f"{{None}}|{metavar}" if optional else metavar,
-        instance_from_str=lambda given: None if optional and given == ["None"] else tuple(given),
-        is_instance=lambda value: isinstance(value, tuple) or (optional and value is None),
-        str_from_instance=lambda value: ["None"] if value is None else [str(item) for item in value],
+        nargs="*" if several else 1,
+        metavar="|".join(map(_metavar, members(kind))),
+        instance_from_str=value_of,
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(item) for item in (value if isinstance(value, tuple) else [value])],
     )
+
+
+def _metavar(kind: Any) -> str:
+    """What the help page shows for a value of one type."""
+    arguments = get_args(kind)
+    if get_origin(kind) is tuple:
+        return f"[{_metavar(arguments[0])} …]" if arguments[-1] is Ellipsis else " ".join(map(_metavar, arguments))
+    if get_origin(kind) is Literal:
+        return f"{{{','.join(arguments)}}}"
+    if get_origin(kind) is Annotated:
+        return _metavar(arguments[0])
+    return "{None}" if kind is type(None) else getattr(kind, "__name__", str(kind)).upper()
 
 
 @cache

@@ -85,12 +85,11 @@ def test_an_unreadable_meeting_place() -> None:
         parse("resnet", "--world-size", "2", "--dist-url", "env://")
 
 
-def test_an_unknown_architecture_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
+def test_an_unknown_architecture_lists_the_known() -> None:
+    with pytest.raises(ConfigError) as caught:
         parse("resnet", "-a", "resnet19")
-    assert caught.value.code == 2
-    shown = capsys.readouterr().err
-    assert all(name in shown for name in ARCHITECTURES)
+    assert all(name in caught.value.why for name in ARCHITECTURES)
+    assert caught.value.fix == 'did you mean "resnet18" or "resnet152" or "resnet101"?'
 
 
 def test_flags_of_the_example_are_for_resnet_only() -> None:
