@@ -90,11 +90,12 @@ def paddock_training(steps: int) -> Result:
 def paddock_prediction(steps: int) -> Result:
     import torch
 
+    from paddock.inference.rows import outputs_of
+
     _, model = our_model()
     tokens, types, _ = inputs(PREDICT)
-    lengths = torch.full((PREDICT,), SEQUENCE)
-    with torch.inference_mode():
-        return timed(lambda: model(tokens, token_types=types, lengths=lengths), steps, PREDICT)
+    batch = {"tokens": tokens, "token_types": types, "lengths": torch.full((PREDICT,), SEQUENCE)}
+    return timed(lambda: outputs_of(model, batch), steps, PREDICT)
 
 
 def paddock_lengths(steps: int, bucketed: bool) -> Result:
@@ -102,6 +103,7 @@ def paddock_lengths(steps: int, bucketed: bool) -> Result:
     import torch
 
     from paddock.data.text_rows import by_length, pad_rows
+    from paddock.inference.rows import outputs_of
 
     _, model = our_model()
     generator = torch.Generator().manual_seed(2)
@@ -114,10 +116,9 @@ def paddock_lengths(steps: int, bucketed: bool) -> Result:
 
     def step() -> None:
         for batch in batches:
-            model(**batch)
+            outputs_of(model, batch)
 
-    with torch.inference_mode():
-        return timed(step, max(1, steps // 4), MANY)
+    return timed(step, max(1, steps // 4), MANY)
 
 
 def our_model() -> tuple[Any, Any]:

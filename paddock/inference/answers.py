@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from paddock.data.question_config import SPECIAL, QuestionAnsweringData
 from paddock.data.question_features import QuestionFeatures, build_arrays
 from paddock.data.squad import Question, QuestionSet
@@ -19,6 +17,7 @@ from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
+from paddock.inference.rows import outputs_of
 from paddock.tasks.answer_spans import best_spans, no_answer_scores, trimmed
 
 BETWEEN = " - "
@@ -122,8 +121,7 @@ class AnswerPredictor:
         samples = [{"tokens": tokens, "token_types": types, "length": None} for tokens, types, _ in read]
         batch = pad_rows(samples, self._tokenizer.pad_id, self._data.sequence_length)
         batch = {name: tensor.to(self._tools.device) for name, tensor in batch.items()}
-        with torch.inference_mode():
-            outputs = self._tools.model(**batch).float()
+        outputs = outputs_of(self._tools.model, batch).float()
         spans = best_spans(outputs, batch["token_types"], batch["lengths"], self._data.answer_length, self._data.n_best)
         columns = (*(column.tolist() for column in spans), no_answer_scores(outputs).tolist())
         for row, scores, firsts, lasts, nothing in zip(rows, *columns, strict=True):

@@ -15,6 +15,7 @@ from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
+from paddock.inference.rows import outputs_of
 
 
 class HiddenWordPredictor:
@@ -78,8 +79,8 @@ class HiddenWordPredictor:
         assert self._tokenizer.pad_id is not None
         samples = [{"tokens": row, "token_types": np.zeros(len(row)), "length": None} for row in rows]
         batch = pad_rows(samples, self._tokenizer.pad_id, self._longest)
-        with torch.inference_mode():
-            outputs = self._tools.model(**{name: tensor.to(self._tools.device) for name, tensor in batch.items()})
+        batch = {name: tensor.to(self._tools.device) for name, tensor in batch.items()}
+        outputs = outputs_of(self._tools.model, batch)
         places = torch.tensor([row.index(self._tokenizer.mask_id or 0) for row in rows], device=outputs.device)
         hidden = outputs[torch.arange(len(rows), device=outputs.device), places]
         return hidden[:, : self._tokenizer.vocab_size].float().softmax(-1).cpu()

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
 from paddock.data.images.batches import normalise, stack
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import Pixels, decode
@@ -17,6 +15,7 @@ from paddock.data.images.files import EXTENSIONS
 from paddock.data.images.views import evaluation_view
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
+from paddock.inference.rows import outputs_of
 
 LEAVE_OUT = "repair or remove it, or leave such images out with --on-error skip"
 
@@ -81,9 +80,8 @@ class ImagePredictor:
     def _look(self, views: Sequence[Pixels], top_k: int) -> list[list[Answer]]:
         if not views:
             return []
-        with torch.inference_mode():
-            seen = normalise(stack(views).to(self._tools.device), self._data.mean, self._data.std)
-            outputs = self._tools.model(seen).float().softmax(-1).cpu()
+        seen = normalise(stack(views).to(self._tools.device), self._data.mean, self._data.std)
+        outputs = outputs_of(self._tools.model, {"images": seen}).float().softmax(-1).cpu()
         best = outputs.sort(dim=-1, descending=True, stable=True)
         rows = zip(best.indices[:, :top_k].tolist(), best.values[:, :top_k].tolist(), strict=True)
         return [

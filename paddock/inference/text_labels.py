@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from paddock.data.labelled_text import encode_rows
 from paddock.data.labelled_text_config import LabelledTextData
@@ -17,6 +16,7 @@ from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
+from paddock.inference.rows import outputs_of
 
 Texts = tuple[str, str | None]
 
@@ -85,6 +85,6 @@ class TextLabelPredictor:
             for row, first in rows
         ]
         batch = pad_rows(samples, self._tokenizer.pad_id, self._longest)
-        with torch.inference_mode():
-            outputs = self._tools.model(**{name: tensor.to(self._tools.device) for name, tensor in batch.items()})
+        batch = {name: tensor.to(self._tools.device) for name, tensor in batch.items()}
+        outputs = outputs_of(self._tools.model, batch)
         return outputs.float().softmax(-1).cpu().numpy()
