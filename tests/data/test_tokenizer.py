@@ -114,7 +114,7 @@ def test_special_tokens_that_a_folder_names(vocabulary: Path, tmp_path: Path) ->
         ({"kind": "trained", "extra_ids": 100}, r"extra_ids = 100(.|\n)*ignore"),
         ({"kind": "wordpiece", "vocab": "a", "merges": "b"}, r"merges = b(.|\n)*ignore"),
         ({"kind": "sentencepiece", "model": "a", "extra_ids": -1}, "extra_ids = -1"),
-        ({"kind": "bpe"}, "kind = 'bpe'"),
+        ({"kind": "bpe"}, "kind = bpe"),
     ],
 )
 def test_settings_that_a_kind_lacks_or_would_ignore(settings: dict[str, Any], message: str) -> None:
