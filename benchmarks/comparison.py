@@ -13,12 +13,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 from report import Row, keep
 
 READY = "ready"
+GEMM_SIZES = (1024, 2048, 4096)
+GEMM_WORK = 4096**3
+"""Multiplications in a turn, for each size."""
 Result = dict[str, float]
 Child = Callable[[int], Result]
 """A setting: given a number of steps, what it measured; `speed` decides which round counts."""
@@ -102,50 +106,94 @@ def best_rounds(
     return best
 
 
-def timed(step: Callable[[], object], steps: int, items: int) -> Result:
-    """Items a second in the median of `steps` steps, after a first (compiling) and a second (allocating) one. Before
-    each it waits for its turn."""
-    from paddock.devices import select
+class Turns:
+    """The seconds of a child's steps: before each it says that it is ready and waits until it is asked. The first
+    (compiling) and the second (allocating) step wait for nobody and are kept apart."""
 
-    started = time.perf_counter()
-    step()
-    first = time.perf_counter() - started
-    step()
-    durations: list[float] = []
-    for _ in range(steps):
-        print(READY, flush=True)
-        sys.stdin.readline()
-        started = time.perf_counter()
+    def __init__(self) -> None:
+        self._answer = sys.stdout  # what stands there now, whoever writes to another in the meantime
+        self._began: float | None = None
+        self._durations: list[float] = []
+
+    def begin(self) -> None:
+        """The step before, if there was one, is at its end, and the next one begins when it is asked for."""
+        self.end()
+        if len(self._durations) >= 2:
+            print(READY, file=self._answer, flush=True)
+            sys.stdin.readline()
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        """The step is at its end, and no other follows at once."""
+        if self._began is not None:
+            self._durations.append(time.perf_counter() - self._began)
+        self._began = None
+
+    def result(self, items: int) -> Result:
+        """Items a second in the median step."""
+        from paddock.devices import select
+
+        return {
+            "speed": items / statistics.median(self._durations[2:]),
+            "first_step": self._durations[0],
+            "memory": float(select("cpu").memory_used() or 0),
+        }
+
+
+def timed(step: Callable[[], object], steps: int, items: int) -> Result:
+    """Items a second in the median of `steps` steps that take turns."""
+    turns = Turns()
+    for _ in range(steps + 2):
+        turns.begin()
         step()
-        durations.append(time.perf_counter() - started)
-    return {
-        "speed": items / statistics.median(durations),
-        "first_step": first,
-        "memory": float(select("cpu").memory_used() or 0),
-    }
+    turns.end()
+    return turns.result(items)
 
 
 def measure_gemm(steps: int) -> Result:
-    """The machine's best matrix product, in FLOP/s."""
-    from paddock.devices import measure_gemm_flops, select
+    """The machine's best matrix product, in FLOP/s, measured as steps are: each turn a second or so of products of
+    each size; of a size the median turn, of these the best. `fastest` is the best single product of all turns."""
+    import torch
 
-    adapter = select("cpu")
-    adapter.prepare()
-    return {"speed": measure_gemm_flops(adapter)}
+    from paddock.devices import select
+
+    select("cpu").prepare()
+    seconds: dict[int, list[float]] = {size: [] for size in GEMM_SIZES}
+    pairs = {size: (torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)) for size in GEMM_SIZES}
+    fastest = 0.0
+    turns = Turns()
+    for _ in range(steps + 2):
+        turns.begin()
+        for size, (left, right, out) in pairs.items():
+            times = []
+            for _ in range(GEMM_WORK // size**3):
+                started = time.perf_counter()
+                torch.mm(left, right, out=out)
+                times.append(time.perf_counter() - started)
+            seconds[size].append(statistics.mean(times))
+            fastest = max(fastest, 2 * size**3 / min(times))
+    speeds = [2 * size**3 / statistics.median(found[2:]) for size, found in seconds.items()]
+    return {"speed": max(speeds), "fastest": fastest}
 
 
 def paddock_train(flags: list[str], steps: int, items: int) -> Result:
-    """`paddock train` itself, its own metrics read back."""
-    with tempfile.TemporaryDirectory() as folder:
-        run_dir = Path(folder) / "run"
-        command = [sys.executable, "-m", "paddock", "train", *flags, "--steps", str(steps + 2)]
-        command += ["--evaluate.every", "None", "--log.every", "1", "--checkpoint.every", "None"]
-        command += ["--run-dir", str(run_dir)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    data = [record["data"] for record in records if "train.step_time" in record.get("data", {})]
-    durations = sorted(entry["train.step_time"] for entry in data)
-    return {
-        "speed": items / durations[len(durations) // 2],
-        "memory": max(entry["train.memory"] for entry in data),
-    }
+    """`paddock train` itself, all that it does from one step to the next."""
+    from paddock.cli.main import run
+    from paddock.telemetry.meter import ThroughputMeter
+
+    turns, start_step = Turns(), ThroughputMeter.start_step
+
+    def start_in_turn(meter: ThroughputMeter) -> None:
+        turns.begin()
+        start_step(meter)
+
+    command = ["train", *flags, "--steps", str(steps + 3)]  # the last one ends the one before
+    command += ["--evaluate.every", "None", "--log.every", "1", "--checkpoint.every", "None"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere),
+        mock.patch.object(ThroughputMeter, "start_step", start_in_turn),
+    ):
+        assert run([*command, "--run-dir", f"{folder}/run"]) == 0
+    return turns.result(items)

@@ -1,11 +1,13 @@
 """GPT-2 124M training on a CPU, beside Hugging Face's model and beside the machine's best matrix product.
 
 Every setting runs in a process of its own; they take turns, a step at a time, so that a noisy machine disturbs all of
-them alike, and the figure of a setting is its median step. Only `paddock train` runs as a whole, before the others.
-Of several rounds the middle counts. Run: python benchmarks/gpt2_training.py [--rounds 1] [--steps 8]
+them alike, and the figure of a setting is its median step. Of several rounds the middle counts.
+Run: python benchmarks/gpt2_training.py [--rounds 1] [--steps 8]
 """
 
 from __future__ import annotations
+
+import time
 
 from comparison import Child, Result, compare, measure_gemm, paddock_train, timed
 from report import Row
@@ -22,6 +24,7 @@ def rows(best: dict[str, Result]) -> list[Row]:
     ours = best["paddock-loop"]
     return [
         ("best GEMM, GFLOP/s", best["gemm"]["speed"] / 1e9, ""),
+        ("its fastest single product, GFLOP/s", best["gemm"]["fastest"] / 1e9, ""),
         *((f"{name}, tokens/s", result["speed"], "") for name, result in best.items() if name != "gemm"),
         *((f"{name}, peak MB", result["memory"] / 1e6, "") for name, result in best.items() if name != "gemm"),
         ("ratio to hf-eager", ours["speed"] / best["hf-eager"]["speed"], "≥ 1.2"),
@@ -78,8 +81,10 @@ def paddock_loop(steps: int, compiled: bool = False) -> Result:
     model = build_model(recipe.model).train()
     initialize(model, recipe.train.seed)
     optimizer = build_optimizer(list(model.parameters()), recipe.optimizer)
+    started = time.perf_counter()
     if compiled:
         assert compile_blocks(model.blocks(), "on", adapter, recipe.model.num_parameters())
+    seconds = time.perf_counter() - started
     tokens = torch.randint(0, 50257, (BATCH, SEQUENCE + 1))
 
     def step() -> None:
@@ -89,7 +94,8 @@ def paddock_loop(steps: int, compiled: bool = False) -> Result:
         optimizer.step()
         optimizer.zero_grad()
 
-    return timed(step, steps, TOKENS)
+    result = timed(step, steps, TOKENS)
+    return {**result, "first_step": seconds + result["first_step"]}
 
 
 def train_command(steps: int) -> Result:

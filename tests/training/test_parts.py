@@ -145,10 +145,11 @@ def test_recomputing_changes_nothing_but_memory(dropout: float) -> None:
     assert names == [name for name, _ in plain.named_parameters()]
 
 
-def test_compiling_each_block_gives_the_same_numbers() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_compiling_each_block_gives_the_same_numbers(dropout: float) -> None:
     if compilation.find_compiler(CPU) is None:
         pytest.skip("there is no C++ compiler")
-    plain, compiled = small(), small()
+    plain, compiled = small(dropout), small(dropout)
     assert compile_blocks(compiled.blocks(), "on", CPU, num_parameters=1)
     (loss, wanted), (other_loss, found) = gradients(plain), gradients(compiled)
     assert loss == pytest.approx(other_loss, rel=1e-6)

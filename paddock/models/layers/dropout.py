@@ -34,7 +34,8 @@ def dropout(x: Tensor, rate: float, training: bool, shard: int | None = None) ->
 
 def draw_seed(shard: int | None = None) -> Tensor:
     """A seed from torch's generator, so that whoever seeds that generator knows the masks."""
-    return torch.randint(0, 2**62, (), dtype=torch.int64) + (shard or 0)
+    first = shard or 0
+    return torch.randint(first, first + 2**62, (), dtype=torch.int64)
 
 
 @contextmanager
