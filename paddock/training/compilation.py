@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from importlib import import_module
 from typing import Literal
 
@@ -19,7 +18,7 @@ SMALLEST = 50_000_000
 On a CPU they never are: matrix products take five sixths of a step, and the layers' own kernels leave a compiler
 nothing to win."""
 
-CPU_OPTIONS: dict[str, str | int | bool | Callable[..., object]] = {
+CPU_OPTIONS = {
     "fallback_random": True,  # the seeds of dropout masks that the block draws when it is not compiled
     "pattern_matcher": False,  # it finds nothing in our blocks, and takes a tenth of the time
 }
