@@ -48,6 +48,8 @@ class Pipeline:
         hidden = torch.empty(boundary, device="meta", requires_grad=True)
         tokens = torch.empty(boundary[:2], dtype=torch.int64, device="meta")
         self._group, self._rank, self._boundary_of = group, mesh.pipeline_rank, boundary_of
+        for module in parts.values():
+            module.register_forward_hook(_hand_over)
         self._stages = stages = [
             TimedStage(
                 module,
@@ -118,3 +120,9 @@ class Pipeline:
     def _holder(self, stage: int) -> int:
         """The process of the pipeline that holds a stage."""
         return self._stages[0].stage_index_to_group_rank[stage]
+
+
+def _hand_over(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """What a stage puts out, never as a view of something else: schedules that go backward in two passes detach it
+    in place. (A norm whose sequence is shared puts out a view.)"""
+    return output.clone() if output._is_view() else output
