@@ -10,7 +10,7 @@ import yaml
 
 from paddock.config.names import MODEL_ALIASES
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.errors import ConfigError, did_you_mean
+from paddock.errors import ConfigError, nearest
 from paddock.files import atomic_write
 
 SHIPPED = Path(str(files("paddock") / "recipes"))
@@ -37,14 +37,20 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     for path in places:
         if path.is_file():
             return path
-    if looks_like_path:
-        raise ConfigError(f"there is no recipe file {name}", fix="check the path, or take a shipped recipe by name")
-    if Path(name).is_dir():
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        is_run = (folder / "config.yaml").is_file()
         raise ConfigError(
             f"{name} is a directory, not a recipe",
-            fix=f"give {name}/config.yaml if it is a run directory, or a shipped recipe by name",
+            fix=f"give {name}/config.yaml" if is_run else f"if it holds weights: RECIPE --checkpoint.load {name}",
         )
-    raise ConfigError(f'there is no recipe "{name}"', fix=did_you_mean(name, [*recipe_names(), *MODEL_ALIASES]))
+    if looks_like_path:
+        raise ConfigError(f"there is no recipe file {name}", fix="check the path, or take a shipped recipe by name")
+    raise ConfigError(
+        f'there is no recipe "{name}"',
+        why="none of that name ships, and there is no such run directory",
+        fix=nearest(name, [*recipe_names(), *MODEL_ALIASES]) or "choose one of `paddock zoo list`",
+    )
 
 
 def read_values(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:

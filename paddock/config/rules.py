@@ -159,6 +159,8 @@ def _schedule(recipe: Recipe, world: int) -> str:
                 f"set --schedule.warmup below {end}, or a longer --schedule.decay-steps",
             )
         unit = schedule.unit.removesuffix("s")
+        if warmup >= end and schedule.name != "constant":
+            return f"{schedule.name}: all {end} {schedule.unit} are within the warm-up of {warmup:g} to {peak}"
         return f"{schedule.name}: {warmup:g} warm-up {unit}s to {peak}, then to {schedule.min_lr} at {unit} {end}"
     return f"{schedule.name}: warm-up {schedule.warmup}, {peak} to {schedule.min_lr} at the end of the run"
 

@@ -27,11 +27,9 @@ CORE = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "pyyaml", "ty
 OPTIONAL = {
     "sentencepiece": "T5 and mT5 tokenizers",
     "pillow": "image files",
-    "matplotlib": "plots",
+    "simplejpeg": "JPEG files, faster",
     "tensorboard": "TensorBoard logs",
     "transformers": "reference models in the tests",
-    "fastapi": "serving",
-    "uvicorn": "serving",
 }
 
 

@@ -6,32 +6,50 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddock.config.recipe import Recipe
-from paddock.errors import DataError
+from paddock.errors import ConfigError, DataError
 
 
-def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> None:
-    """An error, if the weights that the recipe names are not there or do not fit; only names and shapes are read."""
+def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> int:
+    """An error, if the weights that the recipe names are not there or do not fit; only names and shapes are read.
+
+    Returns the step that a checkpoint of ours goes on from, else 0.
+    """
     from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
     from paddock.checkpoint.example_file import read_example
     from paddock.checkpoint.huggingface import holds_weights, match_folder
     from paddock.checkpoint.inheritance import gives_weights_only
     from paddock.checkpoint.loading import check_checkpoint
+    from paddock.checkpoint.storage import describe_checkpoint
 
     settings, model = recipe.checkpoint, recipe.model
     if settings.load is None:
-        return
+        return 0
     source = Path(settings.load).expanduser()
     if continues:
-        newest = CheckpointDirectory(run_dir, keep=None, leads=False).latest()
-        if newest is not None:
-            check_checkpoint(newest, model, new_heads=False)
+        path = CheckpointDirectory(run_dir, keep=None, leads=False).latest()
+        if path is None:
+            return 0
+        only_weights = False
     elif holds_weights(source):
         match_folder(source, model, new_heads=not settings.resume)
         if settings.resume:
             read_example(source, model)
+        return 0
     else:
         path = find_checkpoint(source)
-        check_checkpoint(path, model, new_heads=settings.weights_only or gives_weights_only(path, model))
+        only_weights = settings.weights_only or gives_weights_only(path, model)
+    check_checkpoint(path, model, new_heads=only_weights)
+    return 0 if only_weights else int(describe_checkpoint(path)["step"])
+
+
+def check_end(begun: int, end: int, source: str, continues: bool) -> None:
+    """An error, if what the run goes on from is past its end; a run that is just at its own end is done."""
+    if begun > end or (begun == end and not continues):
+        raise ConfigError(
+            f"{source} is at step {begun} already",
+            why=f"the run ends at step {end}",
+            fix="set --steps to more" + ("" if continues else ", or take the weights alone: --checkpoint.weights-only"),
+        )
 
 
 def check_labels(recipe: Recipe, classes: Sequence[str]) -> None:

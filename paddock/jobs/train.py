@@ -11,7 +11,7 @@ from paddock.checkpoint.config import CheckpointConfig
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.errors import ConfigError
-from paddock.jobs.origin import check_labels, check_origin
+from paddock.jobs.origin import check_end, check_labels, check_origin
 from paddock.jobs.run_directory import check_run_dir, default_run_dir, make_run_dir
 from paddock.jobs.task import build_task, prepare_data
 from paddock.jobs.tokenizer_of_weights import with_tokenizer_of_weights
@@ -32,7 +32,7 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
     if recipe.tokenizer != own and not goes_on and not under_torchrun():
         print(f"note: the tokenizer is that of {source}", file=sys.stderr)
-    check_recipe(recipe, world_size)
+    arithmetic = check_recipe(recipe, world_size)
     check_device(recipe.parallel, select(recipe.train.device))
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
@@ -41,9 +41,9 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
     run_dir = run_dir or default_run_dir(name)
     payload: dict[str, Any] = {"recipe": recipe.to_dict(), "run_dir": str(run_dir), "command": sys.argv}
     if not under_torchrun():
-        set_up(recipe, run_dir)
+        set_up(recipe, arithmetic, run_dir)
         payload["is_set_up"] = True
-    run("paddock.jobs.train:work", payload, launch, run_dir)
+    run("paddock.jobs.train:work", payload, launch, run_dir, stops_cleanly=True)
     return run_dir
 
 
@@ -54,15 +54,16 @@ def world_of(launch: LaunchOptions) -> int:
     return int(os.environ["WORLD_SIZE"]) if under_torchrun() else launch.world_size
 
 
-def set_up(recipe: Recipe, run_dir: Path) -> None:
+def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
     """What one process does before all begin: weights and data, looked at once, and the run directory."""
     goes_on = continues(recipe.checkpoint, run_dir)
     check_run_dir(run_dir, goes_on)
-    check_origin(recipe, run_dir, goes_on)
+    begun = check_origin(recipe, run_dir, goes_on)
     prepared = prepare_data(recipe)
     check_labels(recipe, prepared.classes)
     task = build_task(recipe, prepared)
-    task.training_samples()
+    end = total_steps(recipe, arithmetic, task.training_samples().samples_per_epoch)
+    check_end(begun, end, str(run_dir if goes_on else recipe.checkpoint.load), goes_on)
     if recipe.evaluate.every is not None:
         task.validation_samples()
     for note in task.notes():
@@ -86,11 +87,11 @@ def work(payload: dict[str, Any]) -> None:
     recipe = recipe_from_dict(payload["recipe"])
     with StopRequest() as stop, join_world(select(recipe.train.device)) as world:
         run_dir = Path(world.share(payload["run_dir"]))
+        arithmetic = check_recipe(recipe, world.size)
         if not payload.get("is_set_up"):
             if world.speaks:
-                set_up(recipe, run_dir)
+                set_up(recipe, arithmetic, run_dir)
             world.barrier()
-        arithmetic = check_recipe(recipe, world.size)
         TrainingRun(recipe, arithmetic, prepare_data(recipe), run_dir, world, stop).execute()
 
 

@@ -80,6 +80,7 @@ class TrainingRun:
             self.average = WeightAverage(self.engine.models, recipe.train.ema, self.engine.parts.values())
         self._has_average = False
         self._begun_from = self._load()
+        self._begun_step = self.progress.step
         if self.average is not None and not self._has_average:
             self.average.restart()
 
@@ -215,7 +216,8 @@ class TrainingRun:
         parameters = recipe.model.num_parameters()
         memory = max(share.memory for share in shares)
         count = torch.get_num_threads()
-        threads = f", {count} thread{'s' if count > 1 else ''} each" if world.device.type == "cpu" else ""
+        each = " each" if world.size > 1 else ""
+        threads = f", {count} thread{'s' if count > 1 else ''}{each}" if world.device.type == "cpu" else ""
         rows = [
             ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
             ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
@@ -239,7 +241,8 @@ class TrainingRun:
         return rows
 
     def _show_end(self, progress: Progress, summary: dict[str, float], seconds: float) -> None:
-        rows = [("loss", f"{progress.loss:.4f} at step {progress.step}")]
+        trained = progress.step > self._begun_step
+        rows = [("loss", f"{progress.loss:.4f} at step {progress.step}")] if trained else []
         if progress.best:
             best = ", ".join(f"{name} {value:.4f}" for name, value in progress.best.items())
             rows.append(("best", f"{best} at step {progress.best_step}"))
@@ -251,9 +254,10 @@ class TrainingRun:
         if progress.stopped_by is None:
             name = str(self.run_dir)
             command = self.task.next_command.format(run=name)
-            end_card("done", rows, [f"paddock {command}", f"paddock evaluate {name}"])
+            title = "done" if trained else f"nothing to do: the run is at its last step, {progress.step}, already"
+            end_card(title, rows, [f"paddock {command}", f"paddock evaluate {name}"])
         elif self.checkpoints.latest() is None:
-            end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows[1:], [])
+            end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows, [])
         else:
             go_on = f"paddock train {self.run_dir}/config.yaml --run-dir {self.run_dir} --checkpoint.load auto"
             end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import MachineError, UserError
+from paddock.launch.stop import STOP_SIGNALS
 
 # How gloo, the TCP store and friends say that somebody else has gone.
 PEER_IS_GONE = re.compile(
@@ -66,8 +67,8 @@ class Failure:
 
     @property
     def obeyed_signal(self) -> bool:
-        """Whether the rank ended because it was asked to (SIGALRM: see stop.hold_signals)."""
-        return self.report is None and -self.exit_code in (signal.SIGTERM, signal.SIGALRM)
+        """Whether the rank ended because it was asked to."""
+        return self.report is None and -self.exit_code in STOP_SIGNALS
 
     def describe(self) -> str:
         if self.report is not None:

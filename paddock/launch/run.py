@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["run", "under_torchrun"]
 
 
-def run(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> None:
+def run(
+    target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path, *, stops_cleanly: bool = False
+) -> None:
     """Call `target` ("paddock.module:function") with `payload` in every process, and wait for all of them.
 
-    Returns when the job is done or has stopped cleanly on request. Raises what the first failing rank raised
-    if that is a UserError, else WorkerFailed; SystemExit if a stop request ended it without a clean stop.
+    A target that `stops_cleanly` opens a StopRequest, and is waited for when it is asked to stop. Returns when the
+    job is done or has so stopped. Raises what the first failing rank raised if that is a UserError, else WorkerFailed;
+    KeyboardInterrupt or SystemExit if a signal ended it otherwise.
     """
     options.check()
     check_target(target)
@@ -45,7 +49,8 @@ def run(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: P
         resolve(target)(payload)
     else:
         with tempfile.TemporaryDirectory(prefix="paddock-launch-") as reports:
-            _run_many(target, payload, options, run_dir / "errors", Path(reports))
+            spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
+            _run_many(spec, options, run_dir / "errors", Path(reports))
 
 
 def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> None:
@@ -63,25 +68,15 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
         raise
 
 
-def _run_many(target: str, payload: dict[str, Any], options: LaunchOptions, errors: Path, reports: Path) -> None:
+def _run_many(job: dict[str, Any], options: LaunchOptions, errors: Path, reports: Path) -> None:
     from torch.distributed import DistError
 
     if options.node_rank == 0:
         for old in errors.glob("rank*.txt"):  # of an earlier attempt in the same run directory
             old.unlink()
     spec = reports / "spec.json"
-    spec.write_text(
-        json.dumps(
-            {
-                "target": target,
-                "payload": payload,
-                "reports": str(reports),
-                "errors": str(errors.absolute()),
-                "parent": os.getpid(),
-            }
-        ),
-        encoding="utf-8",
-    )
+    places = {"reports": str(reports), "errors": str(errors.absolute()), "parent": os.getpid()}
+    spec.write_text(json.dumps(job | places), encoding="utf-8")
     variables = worker_environment(options) | {"TORCHELASTIC_SIGNALS_TO_HANDLE": ""}  # they are ours
     with added_to_environment(variables), _quiet_agent():
         supervisor = _supervisor(options, spec, reports)
@@ -107,8 +102,10 @@ def _run_many(target: str, payload: dict[str, Any], options: LaunchOptions, erro
 def _conclude(supervisor: Supervisor, errors: Path, reports: Path) -> None:
     failures = supervisor.failures()
     if supervisor.stop_signal is not None and any(one.obeyed_signal for one in failures):
-        # The job opened no StopRequest: it ended as asked, with nothing to save. Its peers lost only it.
+        # It ended as asked, with nothing to save. Its peers lost only it.
         failures = [one for one in failures if not one.obeyed_signal and one.remoteness < 2]
+        if not failures and supervisor.stop_signal == signal.SIGINT:
+            raise KeyboardInterrupt
         if not failures:
             raise SystemExit(128 + supervisor.stop_signal)
     for one in failures:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
-HOLD_SECONDS = 20
+STOPPING = "stopping once this step is done and saved; press Ctrl-C again to stop at once"
 
 _held: str | None = None
 
@@ -48,6 +49,7 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is None:
             self.requested = signal.Signals(number).name
+            _say_so()
         elif number == signal.SIGINT:
             os._exit(EXIT_AT_ONCE)
 
@@ -55,8 +57,7 @@ class StopRequest:
 def hold_signals() -> None:
     """Keep early stop signals for the StopRequest that a starting worker is about to open.
 
-    Without this, a Ctrl-C during the seconds of importing would kill some ranks and spare others. A job that
-    opens no StopRequest ends by SIGALRM a little later: the kernel does that even when Python is blocked.
+    Without this, a Ctrl-C during the seconds of importing would kill some ranks and spare others.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _hold)
@@ -66,13 +67,22 @@ def _hold(number: int, frame: FrameType | None) -> None:
     global _held
     if _held is not None and number == signal.SIGINT:
         os._exit(EXIT_AT_ONCE)
-    _held = signal.Signals(number).name
-    signal.alarm(HOLD_SECONDS)
+    if _held is None:
+        _held = signal.Signals(number).name
+        _say_so()
 
 
 def _take_held() -> str | None:
     global _held
-    if _held is not None:
-        signal.alarm(0)
     held, _held = _held, None
     return held
+
+
+def _say_so() -> None:
+    """Tell whoever asked that it was heard: a step may take long. One process of a job does.
+
+    From a thread, because the signal may have come in the middle of another print, and through `sys.stderr`, so that
+    a live display, if there is one, makes room for it.
+    """
+    if os.environ.get("RANK", "0") == "0":
+        threading.Thread(target=lambda: print(STOPPING, file=sys.stderr, flush=True), daemon=True).start()

@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, S
 
 from paddock.launch import failure
 from paddock.launch.failure import Failure
-from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS
+from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS, STOPPING
 
 # Together well under the 15 s in which all ranks must be gone.
 SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
@@ -155,13 +155,14 @@ class Supervisor(LocalElasticAgent):
         return {rank for rank, process in self._processes().items() if rank not in running and process.returncode}
 
     def _pass_on_stop(self) -> None:
-        if not self._told:
-            print("stopping after this step; press Ctrl-C again to stop at once", file=sys.stderr, flush=True)
+        assert self.stop_signal is not None
+        if not self._told and 0 not in self._processes():  # rank 0 speaks for itself, where it is
+            print(STOPPING, file=sys.stderr, flush=True)
             self._told.add(-1)
         for rank in self._running() - self._told:
             if (self.reports / f"rank{rank}.ready").exists():  # before that, a signal would kill it
                 self._told.add(rank)
-                self._processes()[rank].send_signal(signal.SIGTERM)
+                self._processes()[rank].send_signal(self.stop_signal)
 
     def _end_the_others(self) -> None:
         deadline = time.monotonic() + SECONDS_FOR_THE_CAUSE

@@ -25,8 +25,11 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main() -> None:
-    hold_signals()
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if spec["stops_cleanly"]:
+        hold_signals()
+    else:  # there is nothing to finish or to save
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     die_with_parent(spec["parent"])
     rank = int(os.environ["RANK"])
     reports = Path(spec["reports"])

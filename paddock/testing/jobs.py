@@ -106,8 +106,7 @@ def failing_job(payload: dict[str, Any]) -> None:
 def stepping_job(payload: dict[str, Any]) -> None:
     """Step every 0.05 s until a stop is requested, then write its signal to `directory`/rankN.stopped.
 
-    `delay`: seconds before the StopRequest is opened. `deaf`: never heed it. `plain`: open none, and let an
-    early signal be held for one second only.
+    `delay`: seconds before the StopRequest is opened. `deaf`: never heed it. `plain`: open none.
     """
     rank = os.environ.get("RANK", "0")
     with ExitStack() as stack:
@@ -115,9 +114,7 @@ def stepping_job(payload: dict[str, Any]) -> None:
             _leave(payload, f"rank{rank}.pid", str(os.getpid()))
             time.sleep(payload["delay"])
         request = stop.StopRequest()
-        if payload.get("plain"):
-            stop.HOLD_SECONDS = 1
-        else:
+        if not payload.get("plain"):
             stack.enter_context(request)
         _leave(payload, f"rank{rank}.pid", str(os.getpid()))
         deadline = time.monotonic() + PATIENCE

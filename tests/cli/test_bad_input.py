@@ -30,7 +30,7 @@ from paddock.testing.tiny import TINY, losses
         (["train", *TINY, "--checkpoint.load", "auto"], 2, "--run-dir"),
         (["train", "gpt2/117m"], 2, "data.path is not set"),
         (["train", "gpt2/117m", "--dataset", "nowhere_text_document"], 4, "there is no nowhere_text_document.idx"),
-        (["evaluate", "nowhere"], 2, 'no recipe "nowhere"'),
+        (["evaluate", "nowhere"], 2, "there is no such run directory"),
         (["evaluate", "gpt2/tiny"], 2, "no weights to evaluate"),
         (["evaluate", *TINY, "--checkpoint.load", "nowhere"], 4, "there is no nowhere"),
         (["generate", "nowhere", "--prompt", "x"], 4, "there is no nowhere"),
@@ -61,6 +61,13 @@ def test_a_run_is_never_overwritten(trained_run: Path, capsys: pytest.CaptureFix
     assert run(["train", *TINY, "--run-dir", str(trained_run)]) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert (trained_run / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_checkpoint_in_place_of_a_run_or_a_recipe(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = trained_run / "checkpoints" / "step-00000006"
+    assert run(["evaluate", str(checkpoint)]) == 2
+    assert f"RECIPE --checkpoint.load {checkpoint}" in capsys.readouterr().err
+    assert run(["evaluate", *TINY, "--checkpoint.load", str(checkpoint)]) == 0
 
 
 def test_a_run_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,29 @@ def test_continuing_elsewhere(trained_run: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "b")[0] < losses(trained_run)[0]
 
 
+def test_a_run_that_is_at_its_end(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(trained_run, copy, symlinks=True)
+    before, goes_on = losses(copy), ["--run-dir", str(copy), "--checkpoint.load", "auto"]
+    assert run(["train", *TINY, *goes_on]) == 0
+    said = capsys.readouterr().err
+    assert "nothing to do: the run is at its last step, 6, already" in said and "nan" not in said
+    config = (copy / "config.yaml").read_bytes()
+    assert run(["train", *TINY, *goes_on, "--steps", "4"]) == 2
+    assert f"{copy} is at step 6 already\n  why: the run ends at step 4" in capsys.readouterr().err
+    assert (copy / "config.yaml").read_bytes() == config and losses(copy) == before
+
+
+def test_going_on_from_another_run_that_is_past_the_end(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--checkpoint.load", str(trained_run), "--run-dir", str(tmp_path / "other")]
+    assert run(["train", *TINY, *flags]) == 2
+    assert "is at step 6 already" in (said := capsys.readouterr().err) and "--checkpoint.weights-only" in said
+    assert not (tmp_path / "other").exists()
+    assert run(["train", *TINY, *flags, "--checkpoint.weights-only", "--steps", "1"]) == 0
+
+
 def test_evaluate(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", str(trained_run), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

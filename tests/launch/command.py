@@ -13,14 +13,17 @@ from paddock.launch.run import run
 def main() -> int:
     target, payload, run_dir, *settings = sys.argv[1:]
     pairs = dict(setting.split("=") for setting in settings)
+    stops_cleanly = "plain" not in json.loads(payload)
     options = LaunchOptions(**{k: v if k == "master_addr" else int(v) for k, v in pairs.items()})
     try:
-        run(target, json.loads(payload), options, Path(run_dir))
+        run(target, json.loads(payload), options, Path(run_dir), stops_cleanly=stops_cleanly)
     except UserError as error:
         print(error, file=sys.stderr)
         if isinstance(error, WorkerFailed):
             print(error.traceback, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

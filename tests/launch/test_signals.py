@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from paddock.launch.stop import STOPPING
+
 COMMAND = str(Path(__file__).with_name("command.py"))
 
 
@@ -51,8 +53,8 @@ def test_clean_stop(number, delay, tmp_path):
         output, errors = launcher.communicate(timeout=60)
         assert launcher.returncode == 0, errors
         assert output == ""
-        assert errors == "stopping after this step; press Ctrl-C again to stop at once\n"
-        assert [(tmp_path / f"rank{rank}.stopped").read_text() for rank in (0, 1)] == ["SIGTERM", "SIGTERM"]
+        assert errors == STOPPING + "\n"
+        assert [(tmp_path / f"rank{rank}.stopped").read_text() for rank in (0, 1)] == [number.name] * 2
         assert all(is_gone(pid) for pid in pids)
     assert not (tmp_path / "errors").exists()
     assert not list(tmp_path.glob("paddock-launch-*"))
@@ -62,7 +64,7 @@ def test_second_interrupt_kills(tmp_path):
     with stepping(tmp_path, deaf=True) as (launcher, pids):
         launcher.send_signal(signal.SIGINT)
         line = launcher.stderr.readline()
-        assert line.startswith("stopping after this step")
+        assert line == STOPPING + "\n"
         time.sleep(1)
         launcher.send_signal(signal.SIGTERM)  # a repeated SIGTERM is patient
         time.sleep(0.5)
@@ -75,12 +77,12 @@ def test_second_interrupt_kills(tmp_path):
     assert not list(tmp_path.glob("paddock-launch-*"))
 
 
-def test_a_job_without_a_stop_request_just_ends(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)])
+def test_a_job_without_a_stop_request_just_ends(number, code, tmp_path):
     with stepping(tmp_path, plain=True) as (launcher, pids):
-        launcher.send_signal(signal.SIGTERM)
+        launcher.send_signal(number)
         _, errors = launcher.communicate(timeout=60)
-        assert launcher.returncode == 128 + signal.SIGTERM
-        assert "Traceback" not in errors
+        assert (launcher.returncode, errors) == (code, "")
         assert all(is_gone(pid) for pid in pids)
     assert not list(tmp_path.glob("*.stopped"))
 

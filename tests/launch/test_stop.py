@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from paddock.launch.stop import StopRequest
+from paddock.launch.stop import STOPPING, StopRequest
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -44,17 +44,33 @@ def test_held_signal_reaches_the_request_that_opens_later():
     code = (
         "import os, signal, time\n"
         "from paddock.launch import stop\n"
-        "stop.HOLD_SECONDS = 1\n"
         "stop.hold_signals()\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
         "with stop.StopRequest() as request:\n"
         "    print(request.requested, flush=True)\n"
-        "    time.sleep(1.5)\n"  # the alarm is off
-        "os.kill(os.getpid(), signal.SIGTERM)\n"
-        "time.sleep(30)\n"  # nobody opens a request: the alarm ends it
+        "with stop.StopRequest() as request:\n"
+        "    print(request.requested, flush=True)\n"
+        "    time.sleep(0.5)\n"  # time to say that it was heard
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("SIGTERM\n", -signal.SIGALRM)
+    assert (done.stdout, done.returncode) == ("SIGTERM\nNone\n", 0)
+    assert done.stderr == STOPPING + "\n"
+
+
+@pytest.mark.parametrize(("rank", "said"), [(None, STOPPING + "\n"), ("0", STOPPING + "\n"), ("1", "")])
+def test_one_process_says_that_the_request_was_heard(rank, said):
+    code = (
+        "import os, signal, time\n"
+        "from paddock.launch.stop import StopRequest\n"
+        "with StopRequest():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0.5)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    environment |= {} if rank is None else {"RANK": rank}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stderr, done.returncode) == (said, 0)
 
 
 def test_outside_the_main_thread_it_does_nothing():
