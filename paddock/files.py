@@ -59,6 +59,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.EROFS: "the file system is read-only: choose another place",
             errno.EACCES: "you may not write there: choose another place",
             errno.EPERM: "you may not write there: choose another place",
+            errno.ENOENT: "its folder is gone, or cannot be made there: choose another place",
             errno.ENOTDIR: "a part of that path is a file: choose another place",
             errno.EEXIST: "a part of that path is a file: choose another place",
         }

@@ -69,13 +69,15 @@ def check_layout(recipe: Recipe, world: int) -> Arithmetic:
 
 
 def examine(recipe: Recipe, world: int) -> list[RuleResult]:
-    """Every rule with its outcome, for people to read."""
+    """Every rule with its outcome, for people to read. What breaks several is told with the first of them."""
     results = []
+    told: dict[str, str] = {}
     for name, rule in rules_of(recipe):
         try:
             results.append(RuleResult(name, True, rule(recipe, world)))
         except ConfigError as error:
-            results.append(RuleResult(name, False, str(error)))
+            first = told.setdefault(str(error), name)
+            results.append(RuleResult(name, False, str(error) if first == name else f"see {first}"))
     return results
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -64,6 +66,7 @@ class TrainingRun:
         self.recipe, self.arithmetic, self.run_dir, self.world = recipe, arithmetic, run_dir, world
         self._stop = stop
         self.task = build_task(recipe, prepared)
+        self._can_be_tried = prepared.tokenizer is not None or not self.task.reads_tokens
         samples_per_epoch = self.task.training_samples().samples_per_epoch
         self.total_steps = total_steps(recipe, arithmetic, samples_per_epoch)
         self._steps_per_epoch = samples_per_epoch / arithmetic.batch.total
@@ -248,19 +251,30 @@ class TrainingRun:
             rows.append(("best", f"{best} at step {progress.best_step}"))
         if "summary.tokens_per_second" in summary:
             rows.append(("tokens/s", show.rate(summary["summary.tokens_per_second"])))
+        if self.loss_scale.skipped:
+            rows.append(("skipped", f"steps whose gradients float16 could not hold: {self.loss_scale.skipped}"))
         if progress.skipped:
             rows.append(("skipped", f"training samples that could not be read, and were replaced: {progress.skipped}"))
         rows += [("time", show.duration(seconds)), ("run", str(self.run_dir))]
+        name = shlex.quote(str(self.run_dir))
         if progress.stopped_by is None:
-            name = str(self.run_dir)
-            command = self.task.next_command.format(run=name)
+            tries = [f"paddock {self.task.next_command.format(run=name)}"] if self._can_be_tried else []
             title = "done" if trained else f"nothing to do: the run is at its last step, {progress.step}, already"
-            end_card(title, rows, [f"paddock {command}", f"paddock evaluate {name}"])
+            end_card(title, rows, [*tries, f"paddock evaluate {name}"])
         elif self.checkpoints.latest() is None:
             end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows, [])
         else:
-            go_on = f"paddock train {self.run_dir}/config.yaml --run-dir {self.run_dir} --checkpoint.load auto"
+            go_on = f"paddock train {name}/config.yaml --run-dir {name} --checkpoint.load auto{_launch_flags()}"
             end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])
+
+
+def _launch_flags() -> str:
+    """What starts as many processes as there are."""
+    everywhere, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if everywhere == 1:
+        return ""
+    nodes = everywhere // here
+    return f" --nproc-per-node {here}" + (f" --nnodes {nodes} --node-rank … --master-addr …" if nodes > 1 else "")
 
 
 def lay_out(

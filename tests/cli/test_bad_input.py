@@ -81,7 +81,12 @@ def test_a_run_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(errno.EROFS, "the file system is read-only"), (errno.ENOSPC, "free some space"), (errno.EACCES, "may not write")],
+    [
+        (errno.EROFS, "the file system is read-only"),
+        (errno.ENOSPC, "free some space"),
+        (errno.EACCES, "may not write"),
+        (errno.ENOENT, "cannot be made there"),
+    ],
 )
 def test_a_read_only_or_full_run_directory(
     number: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -184,11 +184,12 @@ def test_mixed_precision_follows_float32(trained_run: Path, tmp_path: Path, comp
         assert mixed == pytest.approx(exact, rel=2e-2)
 
 
-def test_float16_skips_overflowing_steps_and_counts_them(tmp_path: Path) -> None:
+def test_float16_skips_overflowing_steps_and_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--precision.compute", "float16", "--precision.initial-scale", "1e9", "--run-dir", str(tmp_path / "run")]
     assert run(["train", *TINY, *flags, "--steps", "20", "--evaluate.every", "None"]) == 0
     skipped = losses(tmp_path / "run", "train.skipped_steps")
     assert 1 <= skipped[-1] < 20
+    assert f"float16 could not hold: {skipped[-1]:.0f}\n" in capsys.readouterr().err
     assert losses(tmp_path / "run", "train.loss_scale")[-1] < 1e9
 
 
@@ -264,7 +265,7 @@ ONEFLOW = """--num-layers 2 --hidden-size 32 --num-attention-heads 4 --micro-bat
   --metric-print-format table --checkpoint-activations --multihead-attention-fusion --fp16 --use-rdma"""
 
 
-def test_the_pretraining_command_of_oneflow_gpt_runs(tmp_path: Path) -> None:
+def test_the_pretraining_command_of_oneflow_gpt_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Their command (smaller, for a test) on an indexed corpus, with `paddock train gpt2` in place of theirs."""
     with IndexedWriter(tmp_path / "gpt_sample_dataset_text_document", vocab=512) as writer:
         for document in range(100):
@@ -272,6 +273,8 @@ def test_the_pretraining_command_of_oneflow_gpt_runs(tmp_path: Path) -> None:
     places = ["--dataset", str(tmp_path / "gpt_sample_dataset_text_document"), "--save", str(tmp_path / "model_save")]
     assert run(["train", "gpt2", *ONEFLOW.split(), *places]) == 0
     assert len(losses(tmp_path / "model_save")) == 4
+    said = capsys.readouterr().err
+    assert "next: paddock evaluate" in said and "next: paddock generate" not in said  # there is no tokenizer
     assert (tmp_path / "model_save" / "checkpoints" / "latest").resolve().name == "step-00000004"
     # And going on as they do: --load and --save name the same place.
     places += ["--load", str(tmp_path / "model_save")]

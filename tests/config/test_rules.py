@@ -99,3 +99,15 @@ def test_examine_shows_every_rule_and_does_not_stop() -> None:
     assert [result.name for result in results if not result.holds] == ["batch", "schedule"]
     assert all(result.detail for result in results)
     assert all(result.holds for result in examine(tiny(), 2))
+
+
+def test_what_breaks_several_rules_is_told_once() -> None:
+    results = examine(tiny(parallel={"tensor": 2}), 1)
+    broken = {result.name: result.detail for result in results if not result.holds}
+    assert "1 process does not divide by 2" in broken.pop("layout")
+    assert broken == {"shard": "see layout", "batch": "see layout"}
+
+
+def test_a_trial_within_the_warm_up_says_so() -> None:
+    details = {result.name: result.detail for result in examine(tiny(train={"steps": 9}), 1)}
+    assert details["schedule"] == "cosine: all 9 steps are within the warm-up of 20 to 0.002"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
+from paddock.launch.stop import STOPPING
 from paddock.testing.tiny import TINY, losses, paddock
 
 TWO = ["--nproc-per-node", "2"]
@@ -89,7 +90,9 @@ def test_ctrl_c_saves_and_stops(tmp_path: Path, processes: int) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert "a checkpoint is saved" in errors and "--checkpoint.load auto" in errors
+    assert errors.count(STOPPING) == 1 and "stopped by SIGINT; a checkpoint is saved" in errors
+    go_on = f"next: paddock train {run_dir}/config.yaml --run-dir {run_dir} --checkpoint.load auto"
+    assert go_on + (" --nproc-per-node 2" if processes == 2 else "") + "\n" in errors
     steps = len(losses(run_dir))
     saved = (run_dir / "checkpoints" / "latest").resolve().name
     assert saved == f"step-{steps:08d}"
