@@ -18,7 +18,7 @@ from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
-STOPPING = "stopping once this step is done and saved; press Ctrl-C again to stop at once"
+STOPPING = "stopping once what is under way is done and saved; press Ctrl-C again to stop at once"
 
 _held: str | None = None
 
