@@ -20,7 +20,6 @@ from paddock.models.registry import build_model, parallel_of
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import DATA, TENSOR, Mesh
-from paddock.parallel.pipeline import Pipeline
 from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.sharding import apply_data_parallel
 from paddock.parallel.stages import FOLDED, balanced, default_count, layers_of, stages_of
@@ -73,6 +72,7 @@ def assemble(
         parts[index] = part
     if count == 1:
         return Engine(parts, mesh, family.MAIN_INPUT, parallel.shard)
+    from paddock.parallel.pipeline import Pipeline  # it brings torch's, which take most of a second to import
 
     def boundary(batch: int, size: int) -> torch.Size:
         return torch.Size(family.boundary(config, batch, size, mesh.layout.tensor, parallel.sequence))

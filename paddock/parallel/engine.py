@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from paddock.parallel.config import ShardMode
 from paddock.parallel.gradient_norm import gradient_norm, gradient_norms, scale_gradients
 from paddock.parallel.mesh import Mesh
-from paddock.parallel.pipeline import Pipeline
 from paddock.parallel.placement import settle_gradients
 from paddock.parallel.sharding import send_gradients
 from paddock.parallel.tied import TiedWeight
+
+if TYPE_CHECKING:
+    from paddock.parallel.pipeline import Pipeline
 
 Batch = Mapping[str, Tensor]
 

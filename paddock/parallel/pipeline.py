@@ -12,17 +12,7 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 from paddock.parallel.busy import TimedStage, take_busy_seconds
 from paddock.parallel.config import ScheduleName
 from paddock.parallel.mesh import PIPELINE, Mesh
-from paddock.parallel.stages import FOLDED, LOOPED
-
-ENGINE_NAMES: dict[ScheduleName, str] = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved": "Interleaved1F1B",
-    "looped-bfs": "LoopedBFS",
-    "zero-bubble": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
-    "dualpipev": "DualPipeV",
-}
+from paddock.parallel.stages import ENGINE_NAMES, FOLDED, LOOPED
 
 
 class Pipeline:

@@ -6,6 +6,16 @@ from collections.abc import Sequence
 
 from paddock.parallel.config import ScheduleName
 
+ENGINE_NAMES: dict[ScheduleName, str] = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "looped-bfs": "LoopedBFS",
+    "zero-bubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
+"""What torch calls them."""
 LOOPED: tuple[ScheduleName, ...] = ("interleaved", "looped-bfs", "zero-bubble")
 """Process r holds stages r, r + pipeline, r + 2 × pipeline, …"""
 FOLDED: tuple[ScheduleName, ...] = ("zbv", "dualpipev")

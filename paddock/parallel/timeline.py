@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from torch.distributed.pipelining.schedules import get_schedule_class
-
 from paddock.parallel.config import ScheduleName
-from paddock.parallel.pipeline import ENGINE_NAMES
-from paddock.parallel.stages import FOLDED, LOOPED
+from paddock.parallel.stages import ENGINE_NAMES, FOLDED, LOOPED
 
 DURATIONS = {"FORWARD": 1, "FULL_BACKWARD": 2, "BACKWARD_INPUT": 1, "BACKWARD_WEIGHT": 1}
 """Of what a process computes; all else that a schedule lists is communication."""
@@ -45,6 +42,8 @@ def bubble_fraction(schedule: ScheduleName, pipeline: int, stages: int, micro_ba
 
 def _orders(schedule: ScheduleName, pipeline: int, stages: int, micro_batches: int) -> list[list[Any]]:
     """What torch's schedule lists for each process. It is made from stages that only know how many there are."""
+    from torch.distributed.pipelining.schedules import get_schedule_class  # most of a second, so only for a pipeline
+
     nominal = SimpleNamespace(group_rank=0, group_size=pipeline, num_stages=stages, submod=None)
     several = schedule in LOOPED or schedule in FOLDED
     engine: Any = get_schedule_class(ENGINE_NAMES[schedule])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -46,3 +48,9 @@ def test_a_folded_pipeline_begins_and_ends_on_the_first_process() -> None:
 
 def test_layers_of_a_stage() -> None:
     assert [layers_of(stage, [0, 0, 0, 1, 2, 2]) for stage in range(3)] == [range(3), range(3, 4), range(4, 6)]
+
+
+def test_torchs_pipelines_are_imported_for_pipelines_only() -> None:
+    code = "import sys, paddock.jobs.training_run, paddock.jobs.evaluate; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
