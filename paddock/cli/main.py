@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -29,6 +30,8 @@ VERBS = {
 def main(arguments: list[str] | None = None) -> None:
     """The `paddock` command."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        gc.disable()  # the process ends with the page, which takes a twentieth less time
     code = run(arguments)
     if "RANK" in os.environ:  # torchrun started this process and others
         from paddock.launch.ending import leave
