@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
 from paddock.jobs.run_directory import versions
 from paddock.jobs.task import build_task
 from paddock.jobs.train import continues, total_steps
+from paddock.launch.environment import launch_flags
 from paddock.launch.stop import StopRequest
 from paddock.models.assembly import assemble, fill
 from paddock.parallel.engine import Engine
@@ -264,17 +264,8 @@ class TrainingRun:
         elif self.checkpoints.latest() is None:
             end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows, [])
         else:
-            go_on = f"paddock train {name}/config.yaml --run-dir {name} --checkpoint.load auto{_launch_flags()}"
+            go_on = f"paddock train {name}/config.yaml --run-dir {name} --checkpoint.load auto{launch_flags()}"
             end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])
-
-
-def _launch_flags() -> str:
-    """What starts as many processes as there are."""
-    everywhere, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    if everywhere == 1:
-        return ""
-    nodes = everywhere // here
-    return f" --nproc-per-node {here}" + (f" --nnodes {nodes} --node-rank … --master-addr …" if nodes > 1 else "")
 
 
 def lay_out(

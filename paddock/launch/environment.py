@@ -15,6 +15,15 @@ def under_torchrun() -> bool:
     return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"))
 
 
+def launch_flags() -> str:
+    """What would start as many processes as this one finds itself among, to be put behind a command."""
+    everywhere, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if everywhere == 1:
+        return ""
+    nodes = everywhere // here
+    return f" --nproc-per-node {here}" + (f" --nnodes {nodes} --node-rank … --master-addr …" if nodes > 1 else "")
+
+
 def num_cores() -> int:
     """Cores that this process may use, which a container or taskset may have limited."""
     if hasattr(os, "sched_getaffinity"):

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from paddock.errors import ConfigError
+from paddock.launch.environment import launch_flags
 from paddock.launch.options import LaunchOptions
 
 
@@ -41,3 +42,17 @@ def test_accepted():
 def test_options_do_not_import_torch():
     code = "import sys, paddock.launch.options, paddock.launch.run; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "here", "flags"),
+    [
+        (None, None, ""),
+        ("4", "4", " --nproc-per-node 4"),
+        ("6", "2", " --nproc-per-node 2 --nnodes 3 --node-rank … --master-addr …"),
+    ],
+)
+def test_flags_that_start_as_many_processes(everywhere, here, flags, monkeypatch):
+    for name, value in (("WORLD_SIZE", everywhere), ("LOCAL_WORLD_SIZE", here)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    assert launch_flags() == flags
