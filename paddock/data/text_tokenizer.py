@@ -33,7 +33,7 @@ def text_tokenizer(
 
 
 def _learned(data: DataConfig, config: TokenizerConfig, vocab: int, texts: list[str]) -> EngineTokenizer:
-    fingerprint = hashlib.sha256(repr(("wordpiece 1", texts, vocab)).encode()).hexdigest()[:16]
+    fingerprint = hashlib.sha256(repr(("wordpiece 2", texts, vocab)).encode()).hexdigest()[:16]
     folder = cache_folder(data) / f"wordpiece-{fingerprint}"
     build_folder(folder, lambda partial: train_wordpiece(texts, vocab).save(partial))
     try:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.data.config import TokenizerConfig
+from paddock.data.embedded import embedded_documents
 from paddock.data.tokenizer import Tokenizer, load_tokenizer, load_tokenizer_folder
+from paddock.data.tokenizers.engine import BERT_NAMES, train_wordpiece
 from paddock.errors import ConfigError, DataError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
@@ -192,3 +194,29 @@ def test_foreign_files(content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(DataError, match=rf"is no WordPiece vocabulary(.|\n)*{reason}"):
         load(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize("texts", [TEXTS, embedded_documents()[:20]])
+def test_learning_again_gives_the_same_pieces(texts: list[str]) -> None:
+    first, second, third = (train_wordpiece(iter(texts), 400).engine for _ in range(3))
+    assert first.to_str() == second.to_str() == third.to_str()
+    pieces = sorted(first.get_vocab(), key=lambda piece: first.get_vocab()[piece])
+    assert tuple(pieces[: len(BERT_NAMES)]) == BERT_NAMES
+    # Pieces that continue words are no special ones: whoever writes them in a text means the characters.
+    assert set(first.get_added_tokens_decoder()) == set(range(len(BERT_NAMES)))
+    assert any(piece.startswith("##") for piece in pieces)
+    assert "[UNK]" not in first.encode(texts[0], add_special_tokens=False).tokens
+
+
+def test_learned_pieces_cover_what_the_library_finds() -> None:
+    from tokenizers import Tokenizer as Engine
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    theirs = Engine(models.WordPiece(unk_token="[UNK]"))
+    theirs.normalizer, theirs.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=list(BERT_NAMES), show_progress=False)
+    theirs.train_from_iterator(TEXTS, trainer)
+    ours = train_wordpiece(TEXTS, 400).engine
+    assert {piece for piece in theirs.get_vocab() if len(piece.removeprefix("##")) == 1} == {
+        piece for piece in ours.get_vocab() if len(piece.removeprefix("##")) == 1
+    }

@@ -46,9 +46,10 @@ def test_every_layout_finds_the_same(
         model={"layers": 2, "context": 24},
         data={"sequence_length": 24, "question_length": 8, "stride": 3, "unanswerable": True, "n_best": 5},
         batch={"micro": 7, "global": None, "accumulation": 2},
+        train={"seed": 5},  # a first model that is right by chance now and then, with answers and without
     )
     ((alone,),) = pool_of(1).run(measure, [recipe.to_dict()], limit)
-    assert set(alone) >= {"exact_match", "f1", "loss", "no_answer_f1"} and 0 < alone["f1"] < 100
+    assert set(alone) >= {"exact_match", "f1", "loss"} and alone["has_answer_f1"] > 0 and alone["no_answer_f1"] > 0
     layouts = ["dp2", "pp2", "tp2,sequence=true", "dp2,shard=parameters"]
     every = pool_of(2).run(measure, [with_layout(recipe, name).to_dict() for name in layouts], limit)
     for metrics in (metrics for process in every for metrics in process):

@@ -100,19 +100,48 @@ def train_bpe(texts: Iterable[str], vocab: int, end_of_text: str) -> EngineToken
 
 
 def train_wordpiece(texts: Iterable[str], vocab: int) -> EngineTokenizer:
-    """Learn a WordPiece, BERT's uncased kind, from text."""
+    """Learn a WordPiece, BERT's uncased kind, from text: the same one wherever and whenever it is learned.
+
+    The library numbers the characters that continue a word in the order of a hash table, another one each time, and
+    numbers decide between pairs of equal count. So they are numbered beforehand, as if they were special.
+    """
+    from tokenizers import trainers
+
+    texts = list(texts)
+    learner = _finds_words(lower_case=True)
+    distinct = {part for text in texts for part in text.split(" ")}  # much less than all of the text
+    inner = {character for part in distinct for word in _words(learner, part) for character in word[1:]}
+    fixed = [*BERT_NAMES, *(f"##{character}" for character in sorted(inner))]
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab, special_tokens=fixed, show_progress=False)
+    learner.train_from_iterator(texts, trainer)
+    return EngineTokenizer(_wordpiece(learner.get_vocab(), lower_case=True), "[SEP]")
+
+
+def _finds_words(lower_case: bool) -> Engine:
+    """What BERT does to a text before WordPiece."""
     from tokenizers import Tokenizer as Engine
-    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import models, normalizers, pre_tokenizers
 
     engine = Engine(models.WordPiece(unk_token="[UNK]"))
-    engine.normalizer = normalizers.BertNormalizer(lowercase=True)
+    engine.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return engine
+
+
+def _words(engine: Engine, text: str) -> list[str]:
+    normal = engine.normalizer.normalize_str(text)
+    return [word for word, _ in engine.pre_tokenizer.pre_tokenize_str(normal)]
+
+
+def _wordpiece(vocab: dict[str, int], lower_case: bool) -> Engine:
+    from tokenizers import decoders, models, processors
+
+    engine = _finds_words(lower_case)
+    engine.model = models.WordPiece(vocab, unk_token="[UNK]")
     engine.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab, special_tokens=list(BERT_NAMES), show_progress=False)
-    engine.train_from_iterator(texts, trainer)
-    sep, cls = (BERT_NAMES.index(name) for name in ("[SEP]", "[CLS]"))  # they come first
-    engine.post_processor = processors.BertProcessing(("[SEP]", sep), ("[CLS]", cls))
-    return EngineTokenizer(engine, "[SEP]")
+    engine.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
+    engine.add_special_tokens([name for name in BERT_NAMES if name in vocab])
+    return engine
 
 
 def read_bpe(
@@ -137,9 +166,6 @@ def read_bpe(
 
 def read_wordpiece(path: Path, lower_case: bool, extra_ids: int = 0) -> Engine:
     """BERT's kind, from its vocab.txt; `extra_ids` sentinels take the ids behind the vocabulary, <extra_id_0> first."""
-    from tokenizers import Tokenizer as Engine
-    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
-
     vocab = _read_lines(path)
     missing = [name for name in ("[UNK]", "[CLS]", "[SEP]") if name not in vocab]
     if missing:
@@ -148,12 +174,7 @@ def read_wordpiece(path: Path, lower_case: bool, extra_ids: int = 0) -> Engine:
             why=f"it has no line {' or '.join(missing)}",
             fix="give the vocab.txt of a BERT model: one token a line",
         )
-    engine = Engine(models.WordPiece(vocab, unk_token="[UNK]"))
-    engine.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
-    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    engine.decoder = decoders.WordPiece()
-    engine.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
-    engine.add_special_tokens([name for name in BERT_NAMES if name in vocab])
+    engine = _wordpiece(vocab, lower_case)
     own = len(find_sentinels(vocab.get))
     check_sentinels(path, own, extra_ids or own)
     if extra_ids and max(vocab.values()) >= len(vocab):
