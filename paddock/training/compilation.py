@@ -20,7 +20,9 @@ nothing to win."""
 
 CPU_OPTIONS = {
     "fallback_random": True,  # the seeds of dropout masks that the block draws when it is not compiled
-    "pattern_matcher": False,  # a tenth of the time, for steps that are as fast without it (GPT-2)
+    # A tenth of the time, for steps that are as fast without (GPT-2): patterns, which are prepared even if not sought.
+    "pattern_matcher": False,
+    "use_joint_graph_passes": False,
 }
 
 TRUSTED_GCC = 12
