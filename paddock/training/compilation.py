@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from paddock.devices import DeviceAdapter
 from paddock.errors import MachineError
@@ -18,12 +20,15 @@ SMALLEST = 50_000_000
 On a CPU they never are: matrix products take five sixths of a step, and the layers' own kernels leave a compiler
 nothing to win."""
 
-CPU_OPTIONS = {
+CPU_OPTIONS: dict[str, Any] = {
     "fallback_random": True,  # the seeds of dropout masks that the block draws when it is not compiled
     # A tenth of the time, for steps that are as fast without (GPT-2): patterns, which are prepared even if not sought.
     "pattern_matcher": False,
     "use_joint_graph_passes": False,
 }
+
+LEFT_WHOLE = ("aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu", "aten.gelu_backward")
+"""What torch computes on a CPU as fast as any compiled code: its own kernels spare a sixth of the compiling."""
 
 TRUSTED_GCC = 12
 """From this version on, g++ knows every vector instruction that torch's compiler may ask for."""
@@ -46,10 +51,19 @@ def compile_blocks(
         return False
     if _knows_all_instructions(compiler):  # spares the trial builds of every instruction set, five seconds
         import_module("torch._inductor.config").cpp.vec_isa_ok = True
-    options = CPU_OPTIONS if adapter.torch_type == "cpu" else None
+    backend: Any = compile_for_cpu if adapter.torch_type == "cpu" else "inductor"
     for block in blocks:
-        block.compile(options=options)
+        block.compile(backend=backend)
     return True
+
+
+def compile_for_cpu(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+    """torch's compiler with our options, given fewer operations to take apart: a backend of `torch.compile`."""
+    inductor = import_module("torch._inductor.compile_fx")
+    with import_module("torch._inductor.config").patch(CPU_OPTIONS):  # the rules for random numbers depend on them
+        rules = inductor.select_decomp_table().items()
+    rules = {operation: rule for operation, rule in rules if str(operation).rpartition(".")[0] not in LEFT_WHOLE}
+    return inductor.compile_fx(graph, inputs, config_patches=CPU_OPTIONS, decompositions=rules)
 
 
 def find_compiler(adapter: DeviceAdapter) -> str | None:
