@@ -59,11 +59,20 @@ def compile_blocks(
 
 def compile_for_cpu(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
     """torch's compiler with our options, given fewer operations to take apart: a backend of `torch.compile`."""
-    inductor = import_module("torch._inductor.compile_fx")
+    compile_fx = import_module("torch._inductor.compile_fx").compile_fx
+    return compile_fx(graph, inputs, config_patches=CPU_OPTIONS, decompositions=cpu_decompositions())
+
+
+def cpu_decompositions() -> dict[Any, Callable[..., Any]]:
+    """torch's rules for taking operations apart, but for those that stay whole."""
     with import_module("torch._inductor.config").patch(CPU_OPTIONS):  # the rules for random numbers depend on them
-        rules = inductor.select_decomp_table().items()
-    rules = {operation: rule for operation, rule in rules if str(operation).rpartition(".")[0] not in LEFT_WHOLE}
-    return inductor.compile_fx(graph, inputs, config_patches=CPU_OPTIONS, decompositions=rules)
+        rules = import_module("torch._inductor.decomposition").select_decomp_table()
+    return {operation: rule for operation, rule in rules.items() if _packet(operation) not in LEFT_WHOLE}
+
+
+def _packet(operation: object) -> str:
+    """An operation's name without its overload: aten.gelu of aten.gelu.default."""
+    return str(operation).rpartition(".")[0]
 
 
 def find_compiler(adapter: DeviceAdapter) -> str | None:

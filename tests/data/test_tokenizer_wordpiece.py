@@ -198,7 +198,7 @@ def test_foreign_files(content: bytes, reason: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("texts", [TEXTS, embedded_documents()[:20]])
 def test_learning_again_gives_the_same_pieces(texts: list[str]) -> None:
-    first, second, third = (train_wordpiece(iter(texts), 400).engine for _ in range(3))
+    first, second, third = (train_wordpiece(texts, 400).engine for _ in range(3))
     assert first.to_str() == second.to_str() == third.to_str()
     pieces = sorted(first.get_vocab(), key=lambda piece: first.get_vocab()[piece])
     assert tuple(pieces[: len(BERT_NAMES)]) == BERT_NAMES

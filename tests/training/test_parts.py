@@ -156,6 +156,15 @@ def test_compiling_each_block_gives_the_same_numbers() -> None:
     assert list(compiled.state_dict()) == list(plain.state_dict())
 
 
+def test_operations_that_stay_whole() -> None:
+    from torch._inductor.decomposition import select_decomp_table
+
+    theirs, ours = select_decomp_table(), compilation.cpu_decompositions()
+    whole = {str(operation).rpartition(".")[0] for operation in set(theirs) - set(ours)}
+    assert whole >= set(compilation.LEFT_WHOLE) and torch.ops.aten.gelu.default not in ours
+    assert torch.ops.aten.silu.default in ours
+
+
 def test_when_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "find_compiler", lambda _: "/usr/bin/some-compiler")
     assert not compile_blocks([], "off", CPU, 10**9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -99,7 +99,7 @@ def train_bpe(texts: Iterable[str], vocab: int, end_of_text: str) -> EngineToken
     return EngineTokenizer(engine, end_of_text)
 
 
-def train_wordpiece(texts: Iterable[str], vocab: int) -> EngineTokenizer:
+def train_wordpiece(texts: Collection[str], vocab: int) -> EngineTokenizer:
     """Learn a WordPiece, BERT's uncased kind, from text: the same one wherever and whenever it is learned.
 
     The library numbers the characters that continue a word in the order of a hash table, another one each time, and
@@ -107,7 +107,6 @@ def train_wordpiece(texts: Iterable[str], vocab: int) -> EngineTokenizer:
     """
     from tokenizers import trainers
 
-    texts = list(texts)
     learner = _finds_words(lower_case=True)
     distinct = {part for text in texts for part in text.split(" ")}  # much less than all of the text
     inner = {character for part in distinct for word in _words(learner, part) for character in word[1:]}
