@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import Tensor, nn, ops
 from torch.fx import GraphModule
 
 from paddock.devices import DeviceAdapter
@@ -27,7 +27,7 @@ CPU_OPTIONS: dict[str, Any] = {
     "use_joint_graph_passes": False,
 }
 
-LEFT_WHOLE = ("aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu", "aten.gelu_backward")
+LEFT_WHOLE = ("native_layer_norm", "native_layer_norm_backward", "gelu", "gelu_backward")
 """What torch computes on a CPU as fast as any compiled code: its own kernels spare a sixth of the compiling."""
 
 TRUSTED_GCC = 12
@@ -59,6 +59,7 @@ def compile_blocks(
 
 def compile_for_cpu(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
     """torch's compiler with our options, given fewer operations to take apart: a backend of `torch.compile`."""
+    _call_kernels_of_whole_operations()
     compile_fx = import_module("torch._inductor.compile_fx").compile_fx
     return compile_fx(graph, inputs, config_patches=CPU_OPTIONS, decompositions=cpu_decompositions())
 
@@ -67,12 +68,19 @@ def cpu_decompositions() -> dict[Any, Callable[..., Any]]:
     """torch's rules for taking operations apart, but for those that stay whole."""
     with import_module("torch._inductor.config").patch(CPU_OPTIONS):  # the rules for random numbers depend on them
         rules = import_module("torch._inductor.decomposition").select_decomp_table()
-    return {operation: rule for operation, rule in rules.items() if _packet(operation) not in LEFT_WHOLE}
+    whole = {overload for operation in _whole_operations() for overload in operation.op_overloads()}
+    return {operation: rule for operation, rule in rules.items() if operation not in whole}
 
 
-def _packet(operation: object) -> str:
-    """An operation's name without its overload: aten.gelu of aten.gelu.default."""
-    return str(operation).rpartition(".")[0]
+def _call_kernels_of_whole_operations() -> None:
+    """Tell torch's compiler that they are meant to be calls: where it has to find out, it refuses if CI is set."""
+    lowering = import_module("torch._inductor.lowering")
+    for operation in _whole_operations():
+        lowering.make_fallback(operation, lowering.require_contiguous, warn=False, override_decomp=True)
+
+
+def _whole_operations() -> list[Any]:
+    return [getattr(ops.aten, name) for name in LEFT_WHOLE]
 
 
 def find_compiler(adapter: DeviceAdapter) -> str | None:

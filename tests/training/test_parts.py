@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
 
 import pytest
 import torch
@@ -145,12 +146,14 @@ def test_recomputing_changes_nothing_but_memory(dropout: float) -> None:
     assert names == [name for name, _ in plain.named_parameters()]
 
 
-def test_compiling_each_block_gives_the_same_numbers() -> None:
+def test_compiling_each_block_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")  # where torch's compiler refuses what it elsewhere makes of itself
     if compilation.find_compiler(CPU) is None:
         pytest.skip("there is no C++ compiler")
     plain, compiled = small(dropout=0.3), small(dropout=0.3)
     assert compile_blocks(compiled.blocks(), "on", CPU, num_parameters=1)
-    (loss, wanted), (other_loss, found) = gradients(plain), gradients(compiled)
+    with import_module("torch._inductor.config").patch(fx_graph_cache=False):  # else it may compile nothing at all
+        (loss, wanted), (other_loss, found) = gradients(plain), gradients(compiled)
     assert loss == pytest.approx(other_loss, rel=1e-6)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(wanted, found, strict=True))
     assert list(compiled.state_dict()) == list(plain.state_dict())
@@ -160,8 +163,8 @@ def test_operations_that_stay_whole() -> None:
     from torch._inductor.decomposition import select_decomp_table
 
     theirs, ours = select_decomp_table(), compilation.cpu_decompositions()
-    whole = {str(operation).rpartition(".")[0] for operation in set(theirs) - set(ours)}
-    assert whole >= set(compilation.LEFT_WHOLE) and torch.ops.aten.gelu.default not in ours
+    whole = {str(operation) for operation in set(theirs) - set(ours)}
+    assert whole >= {f"aten.{name}.default" for name in compilation.LEFT_WHOLE}
     assert torch.ops.aten.silu.default in ours
 
 
