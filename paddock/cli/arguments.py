@@ -40,32 +40,39 @@ def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
 
 
 def parse_recipe_command(
-    options: type[Options], verb: str, arguments: list[str], change: Callable[[Recipe], Recipe] | None = None
+    options: type[Options],
+    verb: str,
+    arguments: list[str],
+    change: Callable[[Recipe], Recipe] | None = None,
+    subject: str = "RECIPE",
 ) -> RecipeCommand[Options]:
     """Parse `paddock VERB RECIPE [flags]`: the recipe first, since its model decides which flags there are.
 
-    `change` may give the verb its own defaults, which flags override.
+    `change` may give the verb its own defaults, which flags override. `subject` is what its help calls the recipe,
+    where it takes other things too.
     """
-    asks_help = any(flag in arguments for flag in HELP_FLAGS)
+    asks_help = _asks_help(arguments)
     if arguments and not arguments[0].startswith("-"):
         name, flags = arguments[0], arguments[1:]
     elif asks_help:
         name, flags = "gpt2", arguments
     else:
         raise ConfigError(
-            f"paddock {verb} needs a recipe" + (", before the flags" if arguments else ""),
-            fix=f"paddock {verb} RECIPE [flags], with a YAML file or one of: {', '.join(recipe_names())}",
+            f"paddock {verb} needs a {subject.lower().replace('|', ' or a ')}"
+            + (", before the flags" if arguments else ""),
+            fix=f"paddock {verb} {subject} [flags]; a recipe is a YAML file or one of: {', '.join(recipe_names())}",
         )
     recipe = sketch_recipe(name) if asks_help else load_recipe(name)
     if change is not None:
         recipe = change(recipe)
-    return apply_flags(options, verb, name, recipe, flags, asks_help)
+    return apply_flags(options, verb, name, recipe, flags, subject)
 
 
 def apply_flags(
-    options: type[Options], verb: str, name: str, recipe: Recipe, flags: list[str], asks_help: bool = False
+    options: type[Options], verb: str, name: str, recipe: Recipe, flags: list[str], subject: str
 ) -> RecipeCommand[Options]:
     """Override the fields of `recipe` by flags; the verb's own options and the launch flags are read beside."""
+    asks_help = _asks_help(flags)
     flags, notes = translate(flags, recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(LaunchOptions()), "body": mirror(recipe)}
@@ -75,7 +82,7 @@ def apply_flags(
     try:
         parsed: Any = tyro.cli(
             command,
-            prog=f"paddock {verb} {'RECIPE' if asks_help else name}",
+            prog=f"paddock {verb} {subject if asks_help else name}",
             description=inspect.cleandoc(options.__doc__ or ""),
             default=command(**parts),
             args=flags,
@@ -93,6 +100,10 @@ def apply_flags(
         options(**vars(parsed.options)),
         LaunchOptions(**vars(parsed.launch)),
     )
+
+
+def _asks_help(arguments: list[str]) -> bool:
+    return any(flag in arguments for flag in HELP_FLAGS)
 
 
 def alias_page() -> str:

@@ -14,6 +14,8 @@ from paddock.launch.options import LaunchOptions
 from paddock.parallel.config import ParallelConfig
 from paddock.telemetry.format import duration
 
+SUBJECT = "RUN|RECIPE"
+
 
 @dataclass(frozen=True)
 class EvaluateOptions:
@@ -50,9 +52,9 @@ def show_evaluation(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> Non
 def _parse(arguments: list[str]) -> RecipeCommand[EvaluateOptions]:
     config = Path(arguments[0]) / "config.yaml" if arguments else None
     if config is None or not config.is_file():
-        return parse_recipe_command(EvaluateOptions, "evaluate", arguments)
+        return parse_recipe_command(EvaluateOptions, "evaluate", arguments, subject=SUBJECT)
     recipe = load_recipe(config)
     trained = recipe.checkpoint.model_copy(update={"load": arguments[0]})
     # Weights have no layout: whatever the run was trained in, an evaluation has the layout that its own flags say.
     recipe = recipe.model_copy(update={"checkpoint": trained, "parallel": ParallelConfig()})
-    return apply_flags(EvaluateOptions, "evaluate", arguments[0], recipe, arguments[1:])
+    return apply_flags(EvaluateOptions, "evaluate", arguments[0], recipe, arguments[1:], SUBJECT)

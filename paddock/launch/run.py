@@ -79,7 +79,7 @@ def _run_many(job: dict[str, Any], options: LaunchOptions, errors: Path, reports
     spec.write_text(json.dumps(job | places), encoding="utf-8")
     variables = worker_environment(options) | {"TORCHELASTIC_SIGNALS_TO_HANDLE": ""}  # they are ours
     with added_to_environment(variables), _quiet_agent():
-        supervisor = _supervisor(options, spec, reports)
+        supervisor = _supervisor(options, spec, reports, job["stops_cleanly"])
         try:
             with supervisor.handling_signals():
                 supervisor.run()
@@ -114,7 +114,7 @@ def _conclude(supervisor: Supervisor, errors: Path, reports: Path) -> None:
         raise failures[0].to_error(errors)
 
 
-def _supervisor(options: LaunchOptions, spec: Path, reports: Path) -> Supervisor:
+def _supervisor(options: LaunchOptions, spec: Path, reports: Path, stops_cleanly: bool) -> Supervisor:
     from torch.distributed.elastic.agent.server.api import WorkerSpec
 
     from paddock.launch.supervisor import Supervisor
@@ -132,6 +132,7 @@ def _supervisor(options: LaunchOptions, spec: Path, reports: Path) -> Supervisor
         ),
         reports,
         options.nnodes,
+        stops_cleanly,
     )
 
 

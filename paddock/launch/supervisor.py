@@ -54,10 +54,11 @@ class RankStreams(LogsSpecs):
 class Supervisor(LocalElasticAgent):
     """Starts the workers of this machine and sees them to their end."""
 
-    def __init__(self, spec: WorkerSpec, reports: Path, num_nodes: int) -> None:
+    def __init__(self, spec: WorkerSpec, reports: Path, num_nodes: int, stops_cleanly: bool) -> None:
         super().__init__(spec=spec, logs_specs=RankStreams(reports))
         self.reports = reports
         self.num_nodes = num_nodes
+        self.stops_cleanly = stops_cleanly
         self.stop_signal: signal.Signals | None = None
         self._at_once = False
         self._told: set[int] = set()  # ranks that know of the stop request
@@ -156,7 +157,7 @@ class Supervisor(LocalElasticAgent):
 
     def _pass_on_stop(self) -> None:
         assert self.stop_signal is not None
-        if not self._told and 0 not in self._processes():  # rank 0 speaks for itself, where it is
+        if self.stops_cleanly and not self._told and 0 not in self._processes():  # rank 0 speaks for itself
             print(STOPPING, file=sys.stderr, flush=True)
             self._told.add(-1)
         for rank in self._running() - self._told:

@@ -21,6 +21,7 @@ from paddock.testing.tiny import TINY, losses
     [
         (["trian"], 2, 'no verb "trian"'),
         (["train"], 2, "needs a recipe"),
+        (["evaluate", "--json"], 2, "needs a run or a recipe, before the flags"),
         (["train", "gpt2/tinny"], 2, '"gpt2/tiny"'),
         (["train", "nowhere/recipe.yaml"], 2, "no recipe file nowhere/recipe.yaml"),
         (["train", *TINY, "--nproc-per-node", "0"], 2, "--nproc-per-node = 0"),

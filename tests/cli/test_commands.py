@@ -251,6 +251,14 @@ def test_every_verb_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert "usage: paddock " + verb in capsys.readouterr().out
 
 
+def test_the_help_of_evaluate_names_all_it_takes(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for subject in ([], ["gpt2/tiny"], [str(trained_run)]):
+        with pytest.raises(SystemExit):
+            run(["evaluate", *subject, "--help"])
+        page = capsys.readouterr().out
+        assert "usage: paddock evaluate RUN|RECIPE" in page and "and OneFlow-GPT that work here too" in page
+
+
 def test_a_moved_run_still_works(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(trained_run, tmp_path / "moved", symlinks=True)
     assert run(["evaluate", str(tmp_path / "moved"), "--json"]) == 0

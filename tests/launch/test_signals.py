@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -85,6 +86,30 @@ def test_a_job_without_a_stop_request_just_ends(number, code, tmp_path):
         assert (launcher.returncode, errors) == (code, "")
         assert all(is_gone(pid) for pid in pids)
     assert not list(tmp_path.glob("*.stopped"))
+
+
+@pytest.mark.parametrize(("plain", "said"), [(False, STOPPING + "\n"), (True, "")])
+def test_a_node_without_rank_0_answers_for_itself(plain, said, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        meeting = [f"master_port={probe.getsockname()[1]}", "master_addr=127.0.0.1", "nnodes=2"]
+    payload = {"directory": str(tmp_path)} | ({"plain": True} if plain else {})
+    command = [sys.executable, COMMAND, "paddock.testing.jobs:stepping_job", json.dumps(payload), str(tmp_path)]
+    nodes = [
+        subprocess.Popen([*command, *meeting, f"node_rank={rank}"], stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    try:
+        wait_for(lambda: all((tmp_path / f"rank{rank}.pid").exists() for rank in (0, 1)))
+        nodes[1].send_signal(signal.SIGINT)
+        assert nodes[1].stderr.readline() == said
+        nodes[0].send_signal(signal.SIGINT)
+        nodes[1].communicate(timeout=60)
+    finally:
+        for node in nodes:
+            node.kill()
+            node.communicate()
+    assert nodes[1].returncode == (130 if plain else 0)
 
 
 def test_a_killed_launcher_takes_its_workers_along(tmp_path):
