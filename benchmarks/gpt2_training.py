@@ -24,12 +24,14 @@ def rows(best: dict[str, Result]) -> list[Row]:
     ours = best["paddock-loop"]
     return [
         ("best GEMM, GFLOP/s", best["gemm"]["speed"] / 1e9, ""),
-        ("its fastest single product, GFLOP/s", best["gemm"]["fastest"] / 1e9, ""),
+        ("its fastest turn, GFLOP/s", best["gemm"]["fastest"] / 1e9, ""),
+        ("its fastest single product, GFLOP/s", best["gemm"]["product"] / 1e9, ""),
         *((f"{name}, tokens/s", result["speed"], "") for name, result in best.items() if name != "gemm"),
         *((f"{name}, peak MB", result["memory"] / 1e6, "") for name, result in best.items() if name != "gemm"),
         ("ratio to hf-eager", ours["speed"] / best["hf-eager"]["speed"], "≥ 1.2"),
         ("ratio to hf-best", ours["speed"] / best["hf-best"]["speed"], "≥ 1.0"),
         ("fraction of the GEMM", ours["speed"] * flops_per_token / best["gemm"]["speed"], "≥ 0.77"),
+        ("the same, each at its fastest", ours["fastest"] * flops_per_token / best["gemm"]["fastest"], ""),
         ("paddock train ÷ bare loop", best["paddock-train"]["speed"] / ours["speed"], "≥ 0.97"),
         ("first step, s", ours["first_step"], "≤ 20"),
         ("first step with --train.compile on, s", best["paddock-compiled"]["first_step"], "≤ 20"),
