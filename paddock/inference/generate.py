@@ -20,8 +20,8 @@ OnToken = Callable[[int, int], None]
 MAX_BATCH = 32
 """Sequences that are computed together at most."""
 
-PROMPT_LOGITS = 2**27
-"""Logits of prompts that are held at once, at most: 512 MiB in float32."""
+CACHE_BYTES = 2**31
+"""What the keys and values of several prompts may take together."""
 
 
 def generate(
@@ -39,7 +39,6 @@ def generate(
     options.check()
     _check(model, prompts, options)
     copies = options.num_return_sequences
-    config: Any = model.config
     results: list[list[int]] = [[] for _ in range(len(prompts) * copies)]
 
     def report(sequence: int, token: int) -> None:
@@ -48,7 +47,7 @@ def generate(
             on_token(sequence, token)
 
     with torch.inference_mode(), evaluating(model):
-        for batch in _batches(prompts, config.vocab, copies):
+        for batch in _batches(model, prompts, options):
             _continue(model, prompts, batch, options, report)
     return results
 
@@ -67,7 +66,7 @@ def _continue(
     ]
     tokens = torch.tensor([list(prompts[prompt]) for prompt in batch], device=device)
     cache = model.new_cache(len(batch), tokens.shape[1] + options.max_new_tokens - 1)
-    logits = model(tokens, cache=cache)[:, -1]
+    logits = model(tokens, cache=cache).squeeze(1)
     if copies > 1:  # a prompt is computed once, whatever comes of it
         rows = torch.arange(len(batch), device=device).repeat_interleave(copies)
         cache.reorder(rows)
@@ -88,14 +87,16 @@ def _continue(
             chosen = chosen[rows]
             sequences = [sequences[row] for row in going]
             generators = [generators[row] for row in going]
-        logits = model(chosen.unsqueeze(1), cache=cache)[:, -1]
+        logits = model(chosen.unsqueeze(1), cache=cache).squeeze(1)
 
 
-def _batches(prompts: Sequence[Sequence[int]], vocab: int, copies: int) -> Iterator[list[int]]:
+def _batches(model: Any, prompts: Sequence[Sequence[int]], options: SamplingOptions) -> Iterator[list[int]]:
     """Numbers of prompts of equal length, as many at a time as memory should bear."""
+    bytes_a_token = model.new_cache(1, 1).num_bytes
     by_length = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
     for length, numbers in groupby(by_length, key=lambda number: len(prompts[number])):
-        size = max(1, min(MAX_BATCH // copies, PROMPT_LOGITS // (length * vocab)))
+        fitting = CACHE_BYTES // ((length + options.max_new_tokens - 1) * bytes_a_token)
+        size = max(1, min(MAX_BATCH, fitting) // options.num_return_sequences)
         same = list(numbers)
         yield from (same[start : start + size] for start in range(0, len(same), size))
 

@@ -88,8 +88,13 @@ def test_prompts_do_not_disturb_each_other(model: GPT2, monkeypatch: pytest.Monk
     monkeypatch.setattr(generate_module, "MAX_BATCH", 1)
     assert generate(model, PROMPTS, SAMPLED) == together
     monkeypatch.setattr(generate_module, "MAX_BATCH", 32)
-    monkeypatch.setattr(generate_module, "PROMPT_LOGITS", 2 * 3 * CONFIG.vocab)
+    two_of_three_tokens = 2 * (3 + SAMPLED.max_new_tokens - 1) * model.new_cache(1, 1).num_bytes
+    monkeypatch.setattr(generate_module, "CACHE_BYTES", two_of_three_tokens)
+    asked: list[int] = []
+    new_cache = model.new_cache
+    monkeypatch.setattr(model, "new_cache", lambda rows, room: asked.append(rows) or new_cache(rows, room))
     assert generate(model, PROMPTS, SAMPLED) == together
+    assert asked == [1, 1, 2, 1, 1, 1]  # the first only measures; then those of one, of three and of eight tokens
 
 
 def test_those_that_stop_do_not_disturb_the_others(model: GPT2) -> None:

@@ -118,7 +118,7 @@ def test_cache_gives_the_logits_of_the_whole(prompt: int) -> None:
     with torch.inference_mode():
         whole = model(tokens)
         cache = model.new_cache(3, 24)
-        parts = [model(tokens[:, :prompt], cache=cache)[:, -1:]]
+        parts = [model(tokens[:, :prompt], cache=cache)]
         parts += [model(tokens[:, place : place + 1], cache=cache) for place in range(prompt, 24)]
     assert cache.length == 24
     torch.testing.assert_close(torch.cat(parts, dim=1), whole[:, prompt - 1 :], rtol=1e-4, atol=1e-4)

@@ -125,6 +125,8 @@ class GPT2(nn.Module):
     ) -> Tensor:
         """Logits [batch, time, vocabulary]; or, given labels, the cross-entropy summed over those that count.
 
+        Given a cache, which then holds these tokens too, the logits are those of the last one alone.
+
         `positions` [batch, time] count from where each document begins, and `segments` number the documents, whose
         tokens then see no other's; without them a sample is one text.
         """
@@ -135,6 +137,7 @@ class GPT2(nn.Module):
             x = block(x, segments) if cache is None else block(x, segments, cache, int(name))
         if cache is not None:
             cache.advance(tokens.shape[1])
+            x = x[:, -1:]
         return self.head(self.final_norm(x), self.embedding.token.weight, labels)
 
     def blocks(self) -> list[nn.Module]:

@@ -15,6 +15,10 @@ class KeyValueCache:
         self.capacity = capacity
         self.length = 0
 
+    @property
+    def num_bytes(self) -> int:
+        return self._memory.nbytes
+
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store this layer's new keys and values ([batch, heads, time, head]) and return all so far."""
         stop = self.length + keys.shape[2]
