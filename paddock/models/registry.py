@@ -1,4 +1,4 @@
-"""The families that exist. Adding one is a folder beside this file and a line here.
+"""The families that exist, by name: our own folders, those that registered themselves, and entry points.
 
 Everything is imported when it is asked for: a config costs time, model code needs torch.
 """
@@ -6,48 +6,72 @@ Everything is imported when it is asked for: a config costs time, model code nee
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
+from paddock import models, plugins
 from paddock.errors import ConfigError, did_you_mean
-from paddock.models.config import ModelConfig
+from paddock.models.config import ModelConfig, SampleShape
+from paddock.models.family import Family
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
-CONFIGS = {"bert": "BertConfig", "gpt2": "GPT2Config", "resnet": "ResNetConfig"}
-"""The class in each family's config.py."""
-_MODULES = {family: f"paddock.models.{family}" for family in CONFIGS}
+    from paddock.models.model import Model
+
+GROUP = "paddock.families"
+NOT_FAMILIES = ("layers", "transformer")
+_registered: dict[str, Family] = {}
+
+
+def register_family(family: type[Family]) -> type[Family]:
+    """Make a family known to this process and to those that it starts: a decorator."""
+    _registered[family.name] = family()
+    plugins.remember(family.__module__)
+    return family
+
+
+def family_named(name: object) -> Family:
+    """The family, or an error that lists those that there are."""
+    if name in _registered:
+        return _registered[str(name)]
+    if name in _own():
+        found: Family = import_module(f"paddock.models.{name}").FAMILY
+        return found
+    entry = plugins.find(GROUP, str(name))
+    if entry is None:
+        raise ConfigError(
+            f"model.family = {name}", why="there is no such family", fix=did_you_mean(str(name), family_names())
+        )
+    return entry() if isinstance(entry, type) else entry  # type: ignore[return-value]
+
+
+def family_names() -> list[str]:
+    """All of them."""
+    return sorted({*_own(), *_registered, *plugins.names(GROUP)})
+
+
+def _own() -> list[str]:
+    """The folders beside this file."""
+    return [found.name for found in iter_modules(models.__path__) if found.ispkg and found.name not in NOT_FAMILIES]
 
 
 def config_class(family: object) -> type[ModelConfig]:
     """The config class of a family, or an error that lists the families."""
-    if family not in CONFIGS:
-        raise ConfigError(
-            f"model.family = {family}",
-            why="there is no such family",
-            fix=did_you_mean(str(family), sorted(CONFIGS)),
-        )
-    name = str(family)
-    found: type[ModelConfig] = getattr(import_module(f"{_MODULES[name]}.config"), CONFIGS[name])
-    return found
+    return family_named(family).config_class()
 
 
-def build_model(config: ModelConfig) -> nn.Module:
+def build_model(config: ModelConfig) -> Model:
     """The model that a config describes, on torch's current default device."""
-    module = import_module(f"{_MODULES[config.family]}.model")
-    model: nn.Module = module.build(config)
-    return model
+    return family_named(config.family).build(config)
 
 
-def example_batch(config: ModelConfig, samples: int, size: int, seed: int) -> dict[str, Tensor]:
-    """Random samples of so many positions, or of images of so many pixels a side, with labels: for measuring."""
+def example_batch(config: ModelConfig, samples: int, shape: SampleShape, seed: int) -> dict[str, Tensor]:
+    """Random samples of that shape, with labels: for measuring."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    module = import_module(f"{_MODULES[config.family]}.model")
-    batch: dict[str, Tensor] = module.example(config, samples, size, generator)
-    return batch
+    return dict(family_named(config.family).example(config, samples, shape, generator))
 
 
 def parameter_names(config: ModelConfig) -> list[str]:
@@ -56,24 +80,3 @@ def parameter_names(config: ModelConfig) -> list[str]:
 
     with torch.device("meta"):
         return [name for name, _ in build_model(config).named_parameters()]
-
-
-def huggingface_of(family: str) -> Any:
-    """The module that translates this family's names and shapes to and from Hugging Face's."""
-    return import_module(f"{_MODULES[family]}.huggingface")
-
-
-def public_weights_of(family: str) -> Any:
-    """The module that translates the names that weights of this family have in everybody's files."""
-    if find_spec(f"{_MODULES[family]}.weights") is None:
-        raise ConfigError(
-            f"weights of {family} come in a folder, not in a file",
-            why="a file alone does not say what they are",
-            fix="give the Hugging Face folder, the run directory or the checkpoint that they are in",
-        )
-    return import_module(f"{_MODULES[family]}.weights")
-
-
-def parallel_of(family: str) -> Any:
-    """The module that says how this family is cut over processes."""
-    return import_module(f"{_MODULES[family]}.parallel")

@@ -16,16 +16,18 @@ PIECE = 2**12
 """Elements whose squares single precision can add up without loss that matters."""
 
 
-def gradient_norm(parameters: Sequence[nn.Parameter], mesh: Mesh) -> float:
-    """The Euclidean norm over every parameter of the whole model, each element counted once.
+def squared_norm(parameters: Sequence[nn.Parameter], mesh: Mesh) -> Tensor:
+    """This process's part of the squared Euclidean norm over every parameter of the whole model, each element counted
+    once; it stays on the device.
 
     A process adds the squares of what it holds, divided by the number of processes that hold the same: then one
     sum over all processes is the square of the norm, whatever is sharded over what.
     """
-    squares = torch.zeros((), dtype=torch.float64)
-    for copies, gradients in _by_copies(parameters, mesh.layout.data * mesh.layout.tensor).items():
-        squares += _sum_of_squares(gradients) / copies
-    return float(_over_all_processes(squares, parameters, mesh).sqrt())
+    parts = [
+        _sum_of_squares(gradients) / copies
+        for copies, gradients in _by_copies(parameters, mesh.layout.data * mesh.layout.tensor).items()
+    ]
+    return torch.stack(parts).sum() if parts else torch.zeros((), device=gradients_device(parameters))
 
 
 def gradient_norms(parameters: Mapping[str, nn.Parameter], names: Sequence[str], mesh: Mesh) -> list[float]:

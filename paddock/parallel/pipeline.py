@@ -1,18 +1,25 @@
-"""Pipelines: torch's stages and schedules, driven with our batches."""
+"""Pipelines: torch's stages and schedules, driven with our batches.
+
+A stage gets the whole batch by keyword (masks, lengths and labels are needed where they are needed) and, but for the
+first, the carry of the stage before by place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from paddock.parallel.busy import TimedStage, take_busy_seconds
 from paddock.parallel.config import ScheduleName
 from paddock.parallel.mesh import PIPELINE, Mesh
-from paddock.parallel.stages import ENGINE_NAMES, FOLDED, LOOPED
+from paddock.parallel.schedules import ENGINE_NAMES, FOLDED, LOOPED
+from paddock.parallel.stage import Batch, Blueprint, Carry, Stage
 
 
 class Pipeline:
@@ -24,95 +31,129 @@ class Pipeline:
 
     def __init__(
         self,
-        parts: dict[int, nn.Module],
-        count: int,
+        stages: dict[int, Stage],
+        last_units: Sequence[str],
+        blueprint: Blueprint,
+        example: Batch,
         schedule: ScheduleName,
         mesh: Mesh,
         device: torch.device,
         micro_batches: int,
-        boundary: torch.Size,
-        boundary_of: Callable[[int, int], torch.Size],
     ) -> None:
-        """`boundary` is what stages hand on in training; `boundary_of` says it for other batches and lengths."""
-        group = mesh.group(PIPELINE)
-        hidden = torch.empty(boundary, device="meta", requires_grad=True)
-        tokens = torch.empty(boundary[:2], dtype=torch.int64, device="meta")
-        self._group, self._rank, self._boundary_of = group, mesh.pipeline_rank, boundary_of
-        for module in parts.values():
-            module.register_forward_hook(_hand_over)
-        self._stages = stages = [
+        """`last_units` has the last unit of every stage, after which the carry goes on; `example` is a micro-batch as
+        training has them."""
+        count = len(last_units)
+        carries = blueprint.carries(example)
+        self._group, self._rank, self._device = mesh.group(PIPELINE), mesh.pipeline_rank, device
+        self._blueprint, self._last_units = blueprint, last_units
+        loss = torch.empty((), device="meta", requires_grad=True)
+        self._stages = [
             TimedStage(
-                module,
+                stage,
                 index,
                 count,
                 device,
-                input_args=tokens if index == 0 else hidden,
-                output_args=torch.empty((), device="meta", requires_grad=True) if index == count - 1 else hidden,
-                group=group,
+                input_args=_as_meta(carries[last_units[index - 1]]) if index else (),
+                output_args=loss if index == count - 1 else _as_meta(carries[last_units[index]]),
+                group=self._group,
             )
-            for index, module in sorted(parts.items())
+            for index, stage in sorted(stages.items())
         ]
-        self.holds_first, self.holds_last = 0 in parts, count - 1 in parts
+        self._holds_last = count - 1 in stages
         self._factor = 1.0
         several = schedule in LOOPED or schedule in FOLDED
         self._schedule = get_schedule_class(ENGINE_NAMES[schedule])(
-            stages if several else stages[0],
+            self._stages if several else self._stages[0],
             n_microbatches=micro_batches,
             loss_fn=lambda output, _: output * self._factor,
             scale_grads=False,
         )
 
-    def forward_backward(self, inputs: Tensor, others: Mapping[str, Tensor], factor: float) -> float:
-        """Gradients of `factor` × the summed loss of all micro-batches; returns the sum where the last stage is."""
+    def forward_backward(self, batch: Batch, factor: float) -> Tensor:
+        """Gradients of `factor` × the summed loss of all micro-batches of a batch; returns the sum where the last
+        stage is, else zero. It stays on the device."""
         self._factor = factor
         losses: list[Tensor] = []
-        arguments = (inputs,) if self.holds_first else ()
-        target, kept = (others["labels"], losses) if self.holds_last else (None, None)
-        self._schedule.step(*arguments, target=target, losses=kept, return_outputs=False, **others)
-        return float(sum(losses)) / factor if losses else 0.0
+        target, kept = (batch["labels"], losses) if self._holds_last else (None, None)
+        self._schedule.step(target=target, losses=kept, return_outputs=False, **batch)
+        if not losses:
+            return torch.zeros((), device=self._device)
+        return torch.stack([loss.detach() for loss in losses]).sum() / factor
 
-    def forward(self, batches: Sequence[tuple[Tensor, Mapping[str, Tensor]]]) -> list[Tensor]:
+    def forward(self, batches: Sequence[Batch]) -> list[Tensor]:
         """What the last stage puts out for micro-batches of any size and length, where that stage is; no gradients.
 
         Stage by stage, each over all micro-batches: what a stage puts out waits at the next one.
         """
         found: list[Tensor] = []
         sent = []
-        handed_over: list[Tensor] = []
+        handed_over: list[tuple[Tensor, ...]] = []
         for stage in self._stages:
             waiting, handed_over = handed_over, []
             before, after = stage.stage_index - 1, stage.stage_index + 1
-            for number, (inputs, others) in enumerate(batches):
+            for number, batch in enumerate(batches):
                 if stage.is_first:
-                    hidden = inputs
+                    carried: tuple[Tensor, ...] = ()
                 elif self._holder(before) == self._rank:
-                    hidden = waiting[number]
+                    carried = waiting[number]
                 else:
-                    hidden = torch.empty(self._boundary_of(*inputs.shape[:2]), device=stage.device)
-                    dist.recv(hidden, group=self._group, group_src=self._holder(before))
-                output = stage.submod(hidden, **others)
+                    carried = self._receive(before, batch)
+                output = stage.submod(*carried, **batch)
                 if stage.is_last:
                     found.append(output)
                 elif self._holder(after) == self._rank:
                     handed_over.append(output)
-                else:
-                    work = dist.isend(output, group=self._group, group_dst=self._holder(after))
-                    sent.append((work, output))  # the tensor must live until it is sent
+                else:  # a tensor must live until it is sent
+                    sent += [(dist.isend(one, group=self._group, group_dst=self._holder(after)), one) for one in output]
         for work, _ in sent:
             assert work is not None
             work.wait()
         return found
 
-    def take_busy_seconds(self) -> float | None:
-        """What this process computed since the last call; None where the host cannot know."""
-        return take_busy_seconds(self._stages, self._stages[0].device)
+    def _receive(self, stage: int, batch: Batch) -> tuple[Tensor, ...]:
+        carry = self._blueprint.carries(batch)[self._last_units[stage]]
+        tensors = tuple(spec.empty(self._device) for spec in carry.values())
+        for tensor in tensors:
+            dist.recv(tensor, group=self._group, group_src=self._holder(stage))
+        return tensors
+
+    def take_busy_seconds(self) -> float:
+        """What the stages of this process have computed since this was last asked, as the host's clock has it."""
+        total = sum(stage.busy_seconds for stage in self._stages)
+        for stage in self._stages:
+            stage.busy_seconds = 0.0
+        return total
 
     def _holder(self, stage: int) -> int:
         """The process of the pipeline that holds a stage."""
         return self._stages[0].stage_index_to_group_rank[stage]
 
 
-def _hand_over(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    """What a stage puts out, never as a view of something else: schedules that go backward in two passes detach it
-    in place. (A norm whose sequence is shared puts out a view.)"""
-    return output.clone() if output._is_view() else output
+class TimedStage(PipelineStage):
+    """torch's stage, which adds up the time of its own forward and backward passes.
+
+    That is what it computes where the host computes; a device that works through a queue would need to be asked.
+    """
+
+    busy_seconds = 0.0
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        return self._timed(super().forward_one_chunk, *args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        return self._timed(super().backward_one_chunk, *args, **kwargs)
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        return self._timed(super().backward_weight_one_chunk, *args, **kwargs)
+
+    def _timed(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self.busy_seconds += time.perf_counter() - started
+
+
+def _as_meta(carry: Carry) -> tuple[Tensor, ...]:
+    """As torch's stages want to be told of what comes and goes."""
+    return tuple(spec.empty("meta").requires_grad_(spec.dtype.is_floating_point) for spec in carry.values())

@@ -20,7 +20,7 @@ def part_like(whole: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None).to_local()
 
 
-def settle_gradients(parameters: Iterable[nn.Parameter]) -> None:
+def place_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Make every gradient lie as its parameter does: some engines leave sums that are not yet added up."""
     for parameter in parameters:
         weight, gradient = parameter.data, parameter.grad

@@ -6,28 +6,51 @@ The loss that goes backward is divided by the global count already, so gradients
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from paddock.parallel.config import ShardMode
 from paddock.parallel.mesh import DATA, Mesh
 
 
-def apply_data_parallel(whole: nn.Module, blocks: list[nn.Module], mode: ShardMode, mesh: Mesh) -> None:
-    """Make `whole` sum its gradients over the data dimension; each block is gathered and reduced as one."""
+def apply_data_parallel(
+    whole: nn.Module, units: Sequence[nn.Module], mode: ShardMode, mesh: Mesh, compute: torch.dtype
+) -> None:
+    """Make `whole` sum its gradients over the data dimension; each unit is gathered and reduced as one.
+
+    Where parameters are sharded and the computation has fewer bits, units are gathered in those: autocast would keep
+    a copy of every gathered weight until the backward pass, and sharding would save nothing.
+    """
     if mesh.layout.data == 1:
         return
     row = mesh.along(DATA)
-    for part in (*blocks, whole):
+    narrow = compute if compute.itemsize < torch.float32.itemsize else None
+    few_bits = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for part in (*units, whole):
         if mode == "none":
             replicate(part, mesh=row)
         else:
-            fully_shard(part, mesh=row, reshard_after_forward=mode == "parameters")
-    for part in (*blocks, whole):
+            policy = MixedPrecisionPolicy() if narrow is None or part is whole else few_bits
+            fully_shard(part, mesh=row, reshard_after_forward=mode == "parameters", mp_policy=policy)
+    for part in (*units, whole):
         assert isinstance(part, FSDPModule)
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)  # gloo has no scaled sum
+    if mode == "parameters":
+        _prefetch(units)
+
+
+def _prefetch(units: Sequence[nn.Module]) -> None:
+    """Gather the next unit while one computes, in both directions."""
+    for before, after in pairwise(units):
+        assert isinstance(before, FSDPModule) and isinstance(after, FSDPModule)
+        before.set_modules_to_forward_prefetch([after])
+        after.set_modules_to_backward_prefetch([before])
 
 
 def send_gradients(whole: nn.Module, now: bool, mode: ShardMode) -> None:

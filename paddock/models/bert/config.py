@@ -1,46 +1,35 @@
-"""The shape of a BERT."""
+"""The shape of a BERT, and what it costs."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from paddock.errors import bad_value
-from paddock.models.config import ModelConfig, check_heads
+from paddock.models.config import BEGIN, FINISH, Exchange, SampleShape, UnitCost
+from paddock.models.transformer.config import TransformerConfig
 
 Head = Literal["masked_language_modeling", "question_answering", "sequence_classification"]
+ASKED = 0.15
+"""Of the positions of a text, those that a masked-language head is asked about."""
 
 
-class BertConfig(ModelConfig):
+class BertConfig(TransformerConfig):
     """An encoder that sees a text, or a pair of texts, in both directions, and a head for one task."""
 
     family: Literal["bert"] = "bert"
     """The model family."""
-    layers: int = Field(12, gt=0)
-    """Transformer blocks."""
-    hidden: int = Field(768, gt=0)
-    """Width of the residual stream."""
-    heads: int = Field(12, gt=0)
-    """Attention heads; they divide hidden."""
-    feed_forward: int | None = Field(None, gt=0)
-    """Width of the feed-forward layer; None is 4 × hidden."""
     vocab: int = Field(30522, gt=0)
     """Tokens in the vocabulary."""
     context: int = Field(512, gt=0)
     """The longest sequence: the number of learned positions."""
     token_types: int = Field(2, gt=0)
     """Kinds of tokens: those of the first text and those of the second."""
-    dropout: float = Field(0.1, ge=0, lt=1)
-    """Dropout on the embeddings, on what each layer adds to its input, and before a classifier."""
-    attention_dropout: float | None = Field(None, ge=0, lt=1)
-    """Dropout on the attention weights; None is the same as dropout."""
     activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
     """The non-linearity of the feed-forward layers and of the masked-language head."""
     norm_eps: float = Field(1e-12, gt=0)
     """Added to the variance in layer norms."""
-    init_std: float = Field(0.02, gt=0)
-    """Standard deviation of initial weights."""
     head: Head = "masked_language_modeling"
     """What stands on the encoder; it belongs to the task of the same name."""
     classes: int = Field(2, ge=2)
@@ -49,8 +38,7 @@ class BertConfig(ModelConfig):
     """Begin the head anew, though the weights that training begins from have one."""
 
     @model_validator(mode="after")
-    def _check(self) -> BertConfig:
-        check_heads(self.hidden, self.heads)
+    def _classes_belong_to_a_head(self) -> Self:
         if self.classes != 2 and self.head != "sequence_classification":
             raise bad_value(
                 "model.classes",
@@ -60,51 +48,56 @@ class BertConfig(ModelConfig):
             )
         return self
 
-    @property
-    def feed_forward_width(self) -> int:
-        return self.feed_forward or 4 * self.hidden
-
-    @property
-    def attention_dropout_rate(self) -> float:
-        return self.dropout if self.attention_dropout is None else self.attention_dropout
-
     def task(self) -> str:
         return self.head
 
-    def num_parameters(self) -> int:
-        hidden, wide = self.hidden, self.feed_forward_width
-        block = 4 * (hidden * hidden + hidden) + 2 * hidden * wide + wide + hidden + 4 * hidden
+    def tasks(self) -> tuple[str, ...]:
+        return get_args(Head)
+
+    def num_classes(self) -> int:
+        return self.classes if self.head == "sequence_classification" else 0
+
+    def resets_head(self) -> bool:
+        return self.reset_head
+
+    def units(self, shape: SampleShape, *, sequence: bool = False, recompute: bool = False) -> list[UnitCost]:
+        length, hidden, again = shape.source, self.hidden, int(recompute)
+        activation = length * hidden
+        # Recomputing a block repeats all that it exchanges on its way forward: a norm comes last, and needs it.
+        block = (4 + 2 * again, 4 + 2 * again) if sequence else (4 + 4 * again, 4)
+        layer = Exchange(*(count * activation for count in block))
         embedding = (self.vocab + self.context + self.token_types) * hidden + 2 * hidden
-        dense = hidden * hidden + hidden
-        head = {
-            "masked_language_modeling": dense + 2 * hidden + self.vocab,
-            "question_answering": 2 * hidden + 2,
-            "sequence_classification": dense + self.classes * hidden + self.classes,
-        }
-        return embedding + self.layers * block + head[self.head]
+        return [
+            UnitCost(
+                BEGIN,
+                parameters=embedding,
+                flops=0.0,
+                saved=activation + 4 * length,
+                output=activation,
+                exchange=Exchange(0, (3 if sequence else 2) * activation),
+            ),
+            *(self.block_cost(f"layers.{index}", length, layer) for index in range(self.layers)),
+            self._head_cost(length, sequence),
+        ]
 
-    def forward_flops(self, sample_size: int) -> float:
-        """Two per weight of every matrix product, and attention. The masked-language head is counted as if it were
-        asked about every position."""
-        hidden = self.hidden
-        weights = self.layers * (4 * hidden * hidden + 2 * hidden * self.feed_forward_width)
-        attention = 2 * self.layers * hidden * sample_size
+    def _head_cost(self, length: int, sequence: bool) -> UnitCost:
+        """A masked-language head looks at the positions that it is asked about, a classifier at the first token."""
+        hidden, activation = self.hidden, length * self.hidden
         dense = hidden * hidden
-        head = {
-            "masked_language_modeling": sample_size * (dense + self.vocab * hidden),
-            "question_answering": sample_size * 2 * hidden,
-            "sequence_classification": dense + self.classes * hidden,
-        }
-        return 2.0 * (sample_size * (weights + attention) + head[self.head])
-
-    def longest_sequence(self) -> int:
-        return self.context
-
-    def num_layers(self) -> int:
-        return self.layers
-
-    def vocabulary(self) -> int:
-        return self.vocab
-
-    def tensor_parts(self) -> dict[str, int]:
-        return {"heads": self.heads, "feed-forward columns": self.feed_forward_width}
+        exchange = Exchange(0, activation if sequence else 0)
+        if self.head == "question_answering":
+            return UnitCost(FINISH, 2 * hidden + 2, 4.0 * activation, activation + 4 * length, exchange=exchange)
+        if self.head == "sequence_classification":
+            weights = dense + self.classes * hidden
+            return UnitCost(
+                FINISH, weights + hidden + self.classes, 2.0 * weights, 2 * hidden + self.classes, exchange=exchange
+            )
+        asked, tokens = max(1, round(ASKED * length)), self.vocab * hidden
+        return UnitCost(
+            FINISH,
+            parameters=dense + 3 * hidden + self.vocab,
+            flops=2.0 * asked * (dense + tokens),
+            saved=asked * (4 * hidden + 3) + tokens + self.vocab,
+            exchange=Exchange(2 * ASKED * activation, exchange.float32),
+            shared={"embedding.token.weight": tokens},
+        )

@@ -1,5 +1,5 @@
-"""What stands on BERT's encoder. Each head takes [batch, time, hidden] and labels, and returns its outputs in float32
-or, given labels, its loss summed over those that count."""
+"""What stands on BERT's encoder. Each head takes [batch, time, hidden] and the batch, and returns its outputs in
+float32 or, where the batch has labels, its loss summed over those that count."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch.nn import functional as F
 
 from paddock.models.bert.config import BertConfig
 from paddock.models.labels import IGNORED
-from paddock.models.layers.basic import Linear
-from paddock.models.layers.cross_entropy import linear_cross_entropy
-from paddock.models.layers.dropout import dropout
+from paddock.models.layers.basic import LayerNorm, Linear
+from paddock.models.layers.cross_entropy import VocabularyHead
+from paddock.models.layers.dropout import Dropout
 from paddock.models.layers.feed_forward import ACTIVATIONS
 from paddock.models.layers.widen import widen
-from paddock.parallel.vocabulary import VocabularyShards
+from paddock.models.model import Batch
 
 
 class QuestionAnsweringHead(nn.Module):
@@ -24,9 +24,10 @@ class QuestionAnsweringHead(nn.Module):
         super().__init__()
         self.output = Linear(config.hidden, 2)
 
-    def forward(self, x: Tensor, labels: Tensor | None, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Logits [batch, time, 2], as low as can be in padding. labels: [batch, 2], the first and the last position
         of the answer; the loss of a sample is the mean of both."""
+        labels, lengths = batch.get("labels"), batch.get("lengths")
         logits: Tensor = widen(self.output(x))
         if lengths is not None:
             padding = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(-1)
@@ -43,12 +44,12 @@ class ClassificationHead(nn.Module):
         super().__init__()
         self.pooler = Linear(config.hidden, config.hidden)
         self.output = Linear(config.hidden, config.classes)
-        self.dropout = config.dropout
+        self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, labels: Tensor | None, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Logits [batch, classes]; labels: [batch]. The first token is never padding."""
-        pooled = dropout(torch.tanh(self.pooler(x[:, 0])), self.dropout, self.training)
-        logits: Tensor = widen(self.output(pooled))
+        logits: Tensor = widen(self.output(self.dropout(torch.tanh(self.pooler(x[:, 0])))))
+        labels = batch.get("labels")
         if labels is None:
             return logits
         return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
@@ -65,32 +66,27 @@ class TokenBias(nn.Module):
 class MaskedLanguageHead(nn.Module):
     """Which token stands at a position: how alike a vector is to each token's own embedding."""
 
-    vocabulary: VocabularyShards | None = None
-    """How to join what other processes know, where each holds a part of the vocabulary."""
-
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = Linear(config.hidden, config.hidden)
         self.activation = ACTIVATIONS[config.activation]
-        self.norm = nn.LayerNorm(config.hidden, eps=config.norm_eps)
+        self.norm = LayerNorm(config.hidden, eps=config.norm_eps)
         self.decoder = TokenBias(config.vocab)
+        self.scores = VocabularyHead()
 
-    def forward(self, x: Tensor, labels: Tensor | None, weight: Tensor) -> Tensor:
-        """Logits [batch, time, vocabulary]; labels: [batch, time], of which few count, so that only their positions
-        are looked at. `weight` is the token embedding."""
-        bias: Tensor = self.decoder.bias
-        if labels is None:
-            if self.vocabulary is not None:
-                weight, bias = self.vocabulary.whole(weight), self.vocabulary.whole(bias)
-            return widen(F.linear(self._transform(x), weight, bias))
-        asked = (labels != IGNORED).flatten().nonzero().squeeze(-1)
-        rows = x.flatten(0, 1).index_select(0, asked)
-        if self.vocabulary is not None:
-            weight, bias = self.vocabulary.part_here(weight), self.vocabulary.part_here(bias)
-        return linear_cross_entropy(self._transform(rows), weight, labels.flatten()[asked], self.vocabulary, bias)
+    def forward(self, x: Tensor, batch: Batch, weight: Tensor) -> Tensor:
+        """Logits [batch, time, vocabulary]. `weight` is the token embedding.
 
-    def _transform(self, x: Tensor) -> Tensor:
-        return self.norm(self.activation(self.dense(x)))
+        labels: [batch, time]; or [batch, asked], where `places` [batch, asked] say of which positions. Few are asked
+        about, so that training looks at those alone.
+        """
+        places = batch.get("places")
+        if places is not None:
+            x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+        scores = self.scores(
+            self.norm(self.activation(self.dense(x))), weight, batch.get("labels"), self.decoder.bias
+        )
+        return widen(scores)
 
 
 HEADS: dict[str, type[nn.Module]] = {

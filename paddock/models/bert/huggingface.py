@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from paddock.errors import ConfigError, DataError
 from paddock.models.bert.config import BertConfig, Head
-from paddock.models.translation import ACTIVATIONS, THEIR_ACTIVATIONS, TensorRule, heads_together, roles_together
+from paddock.models.weight_names import (
+    THEIR_ACTIVATIONS,
+    TensorRule,
+    check_activation,
+    check_one_rate,
+    check_settings,
+    fused_qkv,
+    linear,
+    norm,
+    numbered_labels,
+    same,
+)
 
 TIED_NAMES = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -52,13 +60,7 @@ def to_huggingface_config(
 ) -> dict[str, Any]:
     """The contents of a `config.json` that the class of the head reads; BERT generates nothing, so that no token
     begins or ends it."""
-    classes = {}
-    if config.head == "sequence_classification":
-        names = [f"LABEL_{number}" for number in range(config.classes)]
-        classes = {
-            "id2label": {str(number): name for number, name in enumerate(names)},
-            "label2id": {name: number for number, name in enumerate(names)},
-        }
+    classes = numbered_labels(config.classes) if config.head == "sequence_classification" else {}
     return {
         "architectures": [_ARCHITECTURES[config.head]],
         "model_type": "bert",
@@ -89,10 +91,16 @@ def from_huggingface_config(values: Mapping[str, Any]) -> BertConfig:
     Where it names no head of ours (a bare encoder does not), it is that of masked-language modelling.
     """
     head, classes = _head_of(values)
-    _check_representable(values, head)
+    tied = (True, "our masked-language head is the token embedding; these are not tied")
+    is_tied = head == "masked_language_modeling"
+    check_settings(values, "bert", "BERT", _FIXED | ({"tie_word_embeddings": tied} if is_tied else {}))
+    activation = check_activation(values, "hidden_act", "gelu")
     hidden, wide = values.get("hidden_size", 768), values.get("intermediate_size", 3072)
     dropout = values.get("hidden_dropout_prob", 0.1)
     attention_dropout = values.get("attention_probs_dropout_prob", 0.1)
+    classifier = values.get("classifier_dropout")
+    if head == "sequence_classification" and classifier is not None:
+        check_one_rate(values, "classifier_dropout", classifier, "hidden_dropout_prob", dropout)
     try:
         return BertConfig(
             layers=values.get("num_hidden_layers", 12),
@@ -104,7 +112,7 @@ def from_huggingface_config(values: Mapping[str, Any]) -> BertConfig:
             token_types=values.get("type_vocab_size", 2),
             dropout=dropout,
             attention_dropout=None if attention_dropout == dropout else attention_dropout,
-            activation=ACTIVATIONS[values.get("hidden_act", "gelu")],
+            activation=activation,
             norm_eps=values.get("layer_norm_eps", 1e-12),
             init_std=values.get("initializer_range", 0.02),
             head=head,
@@ -126,40 +134,6 @@ def _head_of(values: Mapping[str, Any]) -> tuple[Head, int]:
     return (head, classes) if classes > 1 else ("masked_language_modeling", 2)
 
 
-def _check_representable(values: Mapping[str, Any], head: Head) -> None:
-    if values.get("model_type") != "bert":
-        raise DataError(
-            f"config.json: model_type = {values.get('model_type')}",
-            why="this is not a BERT",
-            fix="give a folder whose config.json says bert",
-        )
-    fixed = dict(_FIXED)
-    if head == "masked_language_modeling":
-        fixed["tie_word_embeddings"] = (True, "our masked-language head is the token embedding; these are not tied")
-    for field, (accepted, reason) in fixed.items():
-        if values.get(field, accepted) != accepted:
-            raise _refuse(field, values[field], reason)
-    for field in ("pruned_heads", "quantization_config"):
-        if values.get(field):
-            raise _refuse(field, values[field], "only whole weights in floating point can be read")
-    activation = values.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
-        known = ", ".join(sorted(ACTIVATIONS))
-        raise _refuse("hidden_act", activation, f"we have no such non-linearity, only {known}")
-    dropout, classifier = values.get("hidden_dropout_prob", 0.1), values.get("classifier_dropout")
-    if head == "sequence_classification" and classifier not in (None, dropout):
-        raise DataError(
-            f"config.json: classifier_dropout = {classifier}, hidden_dropout_prob = {dropout}",
-            why="we have one dropout for both, and would train otherwise than the file says",
-            fix="write the rate you want under both in config.json (they matter in training only)",
-        )
-
-
-def _refuse(field: str, value: object, why: str) -> DataError:
-    fix = "this model cannot be represented here; use one without this setting"
-    return DataError(f"config.json: {field} = {value}", why=why, fix=fix)
-
-
 def canonical_name(name: str) -> str | None:
     """Files of the bare encoder lack the prefix, old ones call norms otherwise; numbers of positions are no weights."""
     if _BARE.match(name):
@@ -174,64 +148,40 @@ def tensors(config: BertConfig) -> list[TensorRule]:
     hidden, wide = config.hidden, config.feed_forward_width
     embeddings = "bert.embeddings"
     rules = [
-        _same("embedding.token.weight", f"{embeddings}.word_embeddings.weight", config.vocab, hidden),
-        _same("embedding.position.weight", f"{embeddings}.position_embeddings.weight", config.context, hidden),
-        _same("embedding.token_type.weight", f"{embeddings}.token_type_embeddings.weight", config.token_types, hidden),
-        *_norm("embedding.norm", f"{embeddings}.LayerNorm", hidden),
+        same("embedding.token.weight", f"{embeddings}.word_embeddings.weight", config.vocab, hidden),
+        same("embedding.position.weight", f"{embeddings}.position_embeddings.weight", config.context, hidden),
+        same("embedding.token_type.weight", f"{embeddings}.token_type_embeddings.weight", config.token_types, hidden),
+        *norm("embedding.norm", f"{embeddings}.LayerNorm", hidden),
     ]
     for index in range(config.layers):
         ours, theirs = f"layers.{index}", f"bert.encoder.layer.{index}"
         rules += [
-            *_fused(f"{ours}.attention.qkv", f"{theirs}.attention.self", config.heads, hidden),
-            *_linear(f"{ours}.attention.output", f"{theirs}.attention.output.dense", hidden, hidden),
-            *_norm(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm", hidden),
-            *_linear(f"{ours}.feed_forward.input", f"{theirs}.intermediate.dense", hidden, wide),
-            *_linear(f"{ours}.feed_forward.output", f"{theirs}.output.dense", wide, hidden),
-            *_norm(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm", hidden),
+            *fused_qkv(f"{ours}.attention.qkv", _roles(f"{theirs}.attention.self"), config.heads, hidden),
+            *linear(f"{ours}.attention.output", f"{theirs}.attention.output.dense", hidden, hidden),
+            *norm(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm", hidden),
+            *linear(f"{ours}.feed_forward.input", f"{theirs}.intermediate.dense", hidden, wide),
+            *linear(f"{ours}.feed_forward.output", f"{theirs}.output.dense", wide, hidden),
+            *norm(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm", hidden),
         ]
     return rules + _head(config)
+
+
+def _roles(owner: str) -> list[str]:
+    return [f"{owner}.{role}" for role in ("query", "key", "value")]
 
 
 def _head(config: BertConfig) -> list[TensorRule]:
     hidden = config.hidden
     if config.head == "question_answering":
-        return _linear("head.output", "qa_outputs", hidden, 2, head="answers")
+        return linear("head.output", "qa_outputs", hidden, 2, head="answers")
     if config.head == "sequence_classification":
         return [
-            *_linear("head.pooler", "bert.pooler.dense", hidden, hidden, head="pooler"),
-            *_linear("head.output", "classifier", hidden, config.classes, head="classifier"),
+            *linear("head.pooler", "bert.pooler.dense", hidden, hidden, head="pooler"),
+            *linear("head.output", "classifier", hidden, config.classes, head="classifier"),
         ]
     transform = "cls.predictions.transform"
     return [
-        *_linear("head.dense", f"{transform}.dense", hidden, hidden, head="predictions"),
-        *_norm("head.norm", f"{transform}.LayerNorm", hidden, head="predictions"),
-        _same("head.decoder.bias", "cls.predictions.bias", config.vocab, head="predictions"),
+        *linear("head.dense", f"{transform}.dense", hidden, hidden, head="predictions"),
+        *norm("head.norm", f"{transform}.LayerNorm", hidden, head="predictions"),
+        same("head.decoder.bias", "cls.predictions.bias", config.vocab, head="predictions"),
     ]
-
-
-def _same(ours: str, theirs: str, *shape: int, head: str = "") -> TensorRule:
-    return TensorRule(ours, theirs, shape, shape, _unchanged, _unchanged, head)
-
-
-def _norm(ours: str, theirs: str, width: int, head: str = "") -> list[TensorRule]:
-    return [_same(f"{ours}.{part}", f"{theirs}.{part}", width, head=head) for part in ("weight", "bias")]
-
-
-def _linear(ours: str, theirs: str, inputs: int, outputs: int, head: str = "") -> list[TensorRule]:
-    return [
-        _same(f"{ours}.weight", f"{theirs}.weight", outputs, inputs, head=head),
-        _same(f"{ours}.bias", f"{theirs}.bias", outputs, head=head),
-    ]
-
-
-def _fused(ours: str, theirs: str, heads: int, hidden: int) -> list[TensorRule]:
-    rules = []
-    for part, shape in (("weight", (3 * hidden, hidden)), ("bias", (3 * hidden,))):
-        names = tuple(f"{theirs}.{role}.{part}" for role in ("query", "key", "value"))
-        by_head, by_role = partial(heads_together, heads=heads), partial(roles_together, heads=heads)
-        rules.append(TensorRule(f"{ours}.{part}", names, shape, shape, by_head, by_role))
-    return rules
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
-    return tensor

@@ -7,17 +7,25 @@ projection holds all queries, then all keys, then all values; ours goes head by 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from torch import Tensor
 
 from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
-from paddock.models.translation import ACTIVATIONS, THEIR_ACTIVATIONS, TensorRule, heads_together, roles_together
+from paddock.models.weight_names import (
+    THEIR_ACTIVATIONS,
+    TensorRule,
+    check_activation,
+    check_one_rate,
+    check_settings,
+    fused_qkv,
+    linear,
+    norm,
+    same,
+)
 
 TIED_NAMES = {"lm_head.weight": "transformer.wte.weight"}
+HEADS: Sequence[str] = ()
 FIELDS_WITHOUT_SHAPE = ("heads", "activation", "norm_eps")
 
 _PREFIX = "transformer."
@@ -73,8 +81,10 @@ def to_huggingface_config(
 
 def from_huggingface_config(values: Mapping[str, Any]) -> GPT2Config:
     """Our config for a `config.json`, or a DataError with the reason why we have no such model."""
-    _check_representable(values)
+    check_settings(values, "gpt2", "GPT-2", _FIXED)
+    activation = check_activation(values, "activation_function", "gelu_new")
     dropout = values.get("resid_pdrop", 0.1)
+    check_one_rate(values, "embd_pdrop", values.get("embd_pdrop", 0.1), "resid_pdrop", dropout)
     attention_dropout = values.get("attn_pdrop", 0.1)
     try:
         return GPT2Config(
@@ -86,43 +96,12 @@ def from_huggingface_config(values: Mapping[str, Any]) -> GPT2Config:
             context=_first(values, "n_positions", "max_position_embeddings", default=1024),
             dropout=dropout,
             attention_dropout=None if attention_dropout == dropout else attention_dropout,
-            activation=ACTIVATIONS[values.get("activation_function", "gelu_new")],
+            activation=activation,
             norm_eps=values.get("layer_norm_epsilon", 1e-5),
             init_std=values.get("initializer_range", 0.02),
         )
     except ConfigError as error:
         raise DataError(f"config.json: {error.what}", why=error.why, fix=error.fix) from None
-
-
-def _check_representable(values: Mapping[str, Any]) -> None:
-    if values.get("model_type") != "gpt2":
-        raise DataError(
-            f"config.json: model_type = {values.get('model_type')}",
-            why="this is not a GPT-2",
-            fix="give a folder whose config.json says gpt2",
-        )
-    for field, (accepted, reason) in _FIXED.items():
-        if values.get(field, accepted) != accepted:
-            raise _refuse(field, values[field], reason)
-    for field in ("pruned_heads", "quantization_config"):
-        if values.get(field):
-            raise _refuse(field, values[field], "only whole weights in floating point can be read")
-    activation = values.get("activation_function", "gelu_new")
-    if activation not in ACTIVATIONS:
-        known = ", ".join(sorted(ACTIVATIONS))
-        raise _refuse("activation_function", activation, f"we have no such non-linearity, only {known}")
-    residual, embedding = values.get("resid_pdrop", 0.1), values.get("embd_pdrop", 0.1)
-    if residual != embedding:
-        raise DataError(
-            f"config.json: embd_pdrop = {embedding}, resid_pdrop = {residual}",
-            why="we have one dropout for both, and would train otherwise than the file says",
-            fix="write the rate you want under both in config.json (they matter in training only)",
-        )
-
-
-def _refuse(field: str, value: object, why: str) -> DataError:
-    fix = "this model cannot be represented here; use one without this setting"
-    return DataError(f"config.json: {field} = {value}", why=why, fix=fix)
 
 
 def _first(values: Mapping[str, Any], *names: str, default: int) -> Any:
@@ -141,52 +120,17 @@ def tensors(config: GPT2Config) -> list[TensorRule]:
     """Every tensor of the model, in the order of its forward pass."""
     hidden, wide = config.hidden, config.feed_forward_width
     rules = [
-        _same("embedding.token.weight", "transformer.wte.weight", config.vocab, hidden),
-        _same("embedding.position.weight", "transformer.wpe.weight", config.context, hidden),
+        same("embedding.token.weight", "transformer.wte.weight", config.vocab, hidden),
+        same("embedding.position.weight", "transformer.wpe.weight", config.context, hidden),
     ]
     for index in range(config.layers):
         ours, theirs = f"layers.{index}", f"transformer.h.{index}"
         rules += [
-            *_norm(f"{ours}.attention_norm", f"{theirs}.ln_1", hidden),
-            *_fused(f"{ours}.attention.qkv", f"{theirs}.attn.c_attn", config.heads, hidden),
-            *_linear(f"{ours}.attention.output", f"{theirs}.attn.c_proj", hidden, hidden),
-            *_norm(f"{ours}.feed_forward_norm", f"{theirs}.ln_2", hidden),
-            *_linear(f"{ours}.feed_forward.input", f"{theirs}.mlp.c_fc", hidden, wide),
-            *_linear(f"{ours}.feed_forward.output", f"{theirs}.mlp.c_proj", wide, hidden),
+            *norm(f"{ours}.attention_norm", f"{theirs}.ln_1", hidden),
+            *fused_qkv(f"{ours}.attention.qkv", f"{theirs}.attn.c_attn", config.heads, hidden, transposed=True),
+            *linear(f"{ours}.attention.output", f"{theirs}.attn.c_proj", hidden, hidden, transposed=True),
+            *norm(f"{ours}.feed_forward_norm", f"{theirs}.ln_2", hidden),
+            *linear(f"{ours}.feed_forward.input", f"{theirs}.mlp.c_fc", hidden, wide, transposed=True),
+            *linear(f"{ours}.feed_forward.output", f"{theirs}.mlp.c_proj", wide, hidden, transposed=True),
         ]
-    return rules + _norm("final_norm", "transformer.ln_f", hidden)
-
-
-def _same(ours: str, theirs: str, *shape: int) -> TensorRule:
-    return TensorRule(ours, theirs, shape, shape, _unchanged, _unchanged)
-
-
-def _norm(ours: str, theirs: str, width: int) -> list[TensorRule]:
-    return [_same(f"{ours}.{part}", f"{theirs}.{part}", width) for part in ("weight", "bias")]
-
-
-def _linear(ours: str, theirs: str, inputs: int, outputs: int) -> list[TensorRule]:
-    shapes = (outputs, inputs), (inputs, outputs)
-    return [
-        TensorRule(f"{ours}.weight", f"{theirs}.weight", *shapes, Tensor.t, Tensor.t),
-        _same(f"{ours}.bias", f"{theirs}.bias", outputs),
-    ]
-
-
-def _fused(ours: str, theirs: str, heads: int, hidden: int) -> list[TensorRule]:
-    shapes = (3 * hidden, hidden), (hidden, 3 * hidden)
-    by_head, by_role = partial(heads_together, heads=heads), partial(roles_together, heads=heads)
-    return [
-        TensorRule(
-            f"{ours}.weight",
-            f"{theirs}.weight",
-            *shapes,
-            to_ours=lambda tensor: by_head(tensor.t()),
-            to_theirs=lambda tensor: by_role(tensor).t(),
-        ),
-        TensorRule(f"{ours}.bias", f"{theirs}.bias", (3 * hidden,), (3 * hidden,), by_head, by_role),
-    ]
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
-    return tensor
+    return rules + norm("final_norm", "transformer.ln_f", hidden)

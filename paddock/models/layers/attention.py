@@ -7,11 +7,65 @@ so that case is our own.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paddock.models.layers.dropout import draw_seed, masks_of
+from paddock.models.layers.basic import Linear
+from paddock.models.layers.cache import KeyValueCache
+from paddock.models.layers.dropout import Dropout, draw_seed, masks_of
 from paddock.models.layers.dropped_attention import dropped_attention
+from paddock.parallel.placement import local
+
+
+class SelfAttention(nn.Module):
+    """Attention of every position to the others, or with `causal` to those before it.
+
+    Rows of `qkv` lie head by head (query, key, value of head 0, then of head 1 …), so that cutting them into equal
+    parts cuts between heads: how many heads are here is told by what the product puts out.
+    """
+
+    caches = True
+
+    def __init__(self, hidden: int, heads: int, dropout: float, *, causal: bool) -> None:
+        super().__init__()
+        self.head_size = hidden // heads
+        self.causal = causal
+        self.qkv = Linear(hidden, 3 * hidden)
+        self.output = Linear(hidden, hidden)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """x: [batch, time, hidden]. Causal attention minds `segments` [batch, time], which number the documents of a
+        sample; attention in both directions minds `lengths` [batch], beyond which a sample is padding."""
+        fused = self.qkv(x)
+        batch, time, _ = fused.shape
+        query, key, value = fused.view(batch, time, -1, 3, self.head_size).permute(3, 0, 2, 1, 4).unbind()
+        if cache is not None:
+            mixed = self._continue(query, key, value, cache)
+        elif self.causal:
+            mixed = causal_attention(query, key, value, self.dropout.active_rate, segments, self.dropout.shard)
+        else:
+            mixed = full_attention(query, key, value, self.dropout.active_rate, lengths, self.dropout.shard)
+        return self.output(mixed.transpose(1, 2).reshape(batch, time, -1))
+
+    def _continue(self, query: Tensor, key: Tensor, value: Tensor, cache: KeyValueCache) -> Tensor:
+        time = query.shape[2]
+        key, value = cache.extend(self, key, value)
+        begins = key.shape[2] == time
+        assert begins or time == 1, "after the prompt, tokens come one at a time"
+        return F.scaled_dot_product_attention(query, key, value, is_causal=begins)
+
+    def cached_shape(self) -> tuple[int, int, Tensor]:
+        """Heads here, the size of each, and a tensor of the type and on the device of what is cached."""
+        weight = local(self.qkv.weight)
+        return weight.shape[0] // (3 * self.head_size), self.head_size, weight
 
 
 def causal_attention(

@@ -1,7 +1,8 @@
-"""The output head and its cross-entropy in one step, a chunk of rows at a time.
+"""Scores for every token of a vocabulary, and their cross-entropy in one step, a chunk of rows at a time.
 
 Logits for a whole batch are the largest tensor of a language model (batch × time × vocabulary). Here they live
 for one chunk only: the chunk's gradients are computed while its logits are at hand, so nothing is computed twice.
+No value is read back from the device: rows that do not count are multiplied by zero, never looked for.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paddock.models.labels import IGNORED
 from paddock.models.layers.widen import wide, widen
-from paddock.parallel.vocabulary import VocabularyShards
+from paddock.parallel.vocabulary import VocabularyPartition
 
 CHUNK_ELEMENTS = 2**26
 """How many logits are held at once: large enough for full-speed matrix products, 256 MiB in float32."""
@@ -23,17 +24,37 @@ ALIGNMENT = 64
 """Rows of logits begin at multiples of this: with 50257 columns side by side the product is a third slower."""
 
 
+class VocabularyHead(nn.Module):
+    """How alike a vector is to each token's own: scores, or their cross-entropy. The weights belong to whoever calls.
+
+    Tensor parallelism cuts the vocabulary over processes and tells the head so (`partition`), from outside.
+    """
+
+    partition: VocabularyPartition | None = None
+    """How to join what other processes know, where each holds a part of the vocabulary."""
+
+    def forward(self, hidden: Tensor, weight: Tensor, labels: Tensor | None, bias: Tensor | None = None) -> Tensor:
+        """Scores [..., vocabulary]; or, given labels, the cross-entropy summed over those that count."""
+        if self.partition is not None:
+            weight = self.partition.local(weight)
+            bias = None if bias is None else self.partition.local(bias)
+        if labels is not None:
+            return linear_cross_entropy(hidden, weight, labels, self.partition, bias)
+        scores = F.linear(hidden, weight, bias)
+        return scores if self.partition is None else self.partition.gather_columns(scores)
+
+
 def linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     labels: Tensor,
-    vocabulary: VocabularyShards | None = None,
+    partition: VocabularyPartition | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
     """The cross-entropy of `hidden @ weight.T + bias` against `labels`, summed over the labels that count.
 
     hidden: [..., width]; weight: [vocabulary, width]; bias: [vocabulary]; labels: [...], IGNORED where a position
-    does not count. With `vocabulary`, `weight` and `bias` are this process's rows, and every process that holds
+    does not count. With `partition`, `weight` and `bias` are this process's rows, and every process that holds
     others makes the same call.
     """
     hidden = hidden.reshape(-1, hidden.shape[-1])
@@ -43,7 +64,7 @@ def linear_cross_entropy(
     if not torch.is_grad_enabled():
         # An autograd function is told which inputs require gradients, not that nobody will ask for them.
         hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, labels.reshape(-1), vocabulary)
+    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, labels.reshape(-1), partition)
     return loss
 
 
@@ -55,7 +76,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         labels: Tensor,
-        vocabulary: VocabularyShards | None,
+        partition: VocabularyPartition | None,
     ) -> Tensor:
         needs_gradient = any(ctx.needs_input_grad[:3])
         count, size = hidden.shape[0], weight.shape[0]
@@ -70,30 +91,33 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, count, rows):
                 chunk = hidden[start : start + rows]
-                targets = _Targets(labels[start : start + rows], size, vocabulary)
+                targets = _Targets(labels[start : start + rows], size, partition)
                 logits = room[: len(chunk)]
                 logits[:, size:] = -torch.inf  # padding takes no part in the softmax
                 torch.mm(chunk, weight.T, out=logits[:, :size])
                 if bias is not None:
                     logits[:, :size] += bias
-                log_probabilities = _log_softmax(logits, vocabulary)
+                log_probabilities = _log_softmax(logits, partition)
                 loss -= targets.pick(log_probabilities).sum()
                 if hidden_gradient is None:
                     continue
                 gradient = targets.subtract(log_probabilities.exp_())[:, :size].to(hidden.dtype)
-                torch.mm(gradient, weight, out=hidden_gradient[start : start + rows])
+                # Rows that do not count are cancelled in what is narrow: a pass over the logits would cost more.
+                counts = targets.counts.to(hidden.dtype).unsqueeze(-1)
+                torch.mm(gradient, weight, out=hidden_gradient[start : start + rows]).mul_(counts)
                 if bias_gradient is not None:
-                    bias_gradient += gradient.sum(0, dtype=sums)
+                    bias_gradient += (gradient * counts).sum(0, dtype=sums)
+                counted = chunk * counts
                 if weight_gradient is None:
-                    weight_gradient = (gradient.T @ chunk).to(sums)
+                    weight_gradient = (gradient.T @ counted).to(sums)
                 elif hidden.dtype == sums:
-                    weight_gradient.addmm_(gradient.T, chunk)
+                    weight_gradient.addmm_(gradient.T, counted)
                 else:  # the sum over chunks is kept in more bits
-                    weight_gradient += gradient.T @ chunk
-        if vocabulary is not None:
-            vocabulary.add(loss)
+                    weight_gradient += gradient.T @ counted
+        if partition is not None:
+            partition.all_reduce_sum(loss)
             if hidden_gradient is not None:
-                vocabulary.add(hidden_gradient)
+                partition.all_reduce_sum(hidden_gradient)
         ctx.gradients = hidden_gradient, weight_gradient, bias_gradient
         ctx.weight_dtype, ctx.scaled = weight.dtype, False
         return loss
@@ -111,7 +135,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return hidden_gradient, weight_gradient.to(ctx.weight_dtype), of_bias, None, None
 
 
-def _log_softmax(logits: Tensor, vocabulary: VocabularyShards | None) -> Tensor:
+def _log_softmax(logits: Tensor, partition: VocabularyPartition | None) -> Tensor:
     """In the wide type, in the logits' own memory where they have that type already."""
     first = widen(logits[:, 0])
     if logits.dtype == first.dtype:
@@ -119,29 +143,26 @@ def _log_softmax(logits: Tensor, vocabulary: VocabularyShards | None) -> Tensor:
         result = torch.log_softmax(logits, dim=-1, out=logits)
     else:
         result = F.log_softmax(widen(logits), dim=-1)
-    if vocabulary is not None:
+    if partition is not None:
         log_sum = first - result[:, 0]  # what the softmax over the part here has subtracted
-        result += (log_sum - vocabulary.join_log_sums(log_sum)).unsqueeze(-1)
+        result += (log_sum - partition.join_log_sums(log_sum)).unsqueeze(-1)
     return result
 
 
 class _Targets:
-    """The columns of a chunk's targets, for the rows whose target is here and counts."""
+    """The columns of a chunk's targets. A row whose target is ignored, or elsewhere, points at column 0 with weight 0."""
 
-    def __init__(self, labels: Tensor, size: int, vocabulary: VocabularyShards | None) -> None:
-        self._counts = labels != IGNORED
-        columns = labels if vocabulary is None else labels - vocabulary.first
-        here = self._counts if vocabulary is None else self._counts & (columns >= 0) & (columns < size)
-        self._rows = here.nonzero().squeeze(-1)
-        self._columns = columns[self._rows]
+    def __init__(self, labels: Tensor, size: int, partition: VocabularyPartition | None) -> None:
+        self.counts = labels != IGNORED
+        columns = labels if partition is None else labels - partition.first
+        here = self.counts if partition is None else self.counts & (columns >= 0) & (columns < size)
+        self._columns = torch.where(here, columns, 0).unsqueeze(-1)
+        self._here = here.unsqueeze(-1)
 
     def pick(self, log_probabilities: Tensor) -> Tensor:
-        """The log probability of each target that is here."""
-        return log_probabilities[self._rows, self._columns]
+        """The log probability of each target that is here, zero for the others."""
+        return log_probabilities.gather(1, self._columns).masked_fill_(~self._here, 0.0)
 
     def subtract(self, probabilities: Tensor) -> Tensor:
-        """The gradient of the logits, in place: softmax − one-hot, zero where the target is ignored."""
-        probabilities[self._rows, self._columns] -= 1.0
-        if not bool(self._counts.all()):
-            probabilities *= self._counts.unsqueeze(-1)
-        return probabilities
+        """The gradient of the logits, in place: softmax − one-hot. Rows that are ignored are for others to cancel."""
+        return probabilities.scatter_add_(1, self._columns, -self._here.to(probabilities.dtype))

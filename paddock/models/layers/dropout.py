@@ -11,11 +11,33 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 RESOLUTION = 2**16
 """How finely a mask can follow its rate."""
+
+
+class Dropout(nn.Module):
+    """Dropout as a layer, so that whoever cuts a model over processes can tell each which masks are its own."""
+
+    shard: int | None = None
+    """Which part of the activations is here, where several processes hold different parts: each drops others."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    @property
+    def active_rate(self) -> float:
+        """Zero in evaluation."""
+        return self.rate if self.training else 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(x, self.rate, self.training, self.shard)
+
+    def extra_repr(self) -> str:
+        return f"{self.rate}"
 
 
 def dropout(x: Tensor, rate: float, training: bool, shard: int | None = None) -> Tensor:

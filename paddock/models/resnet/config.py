@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from paddock.errors import bad_value
-from paddock.models.config import ModelConfig
+from paddock.models.config import BEGIN, FINISH, ModelConfig, SampleShape, UnitCost
 
 ArchName = Literal[
     "resnet18",
@@ -85,6 +85,8 @@ class Block:
 
 class ResNetConfig(ModelConfig):
     """A residual network for images; ResNet, wide ResNet and ResNeXt are one module."""
+
+    has_stages: ClassVar[bool] = False  # activations would have to travel channels-last
 
     family: Literal["resnet"] = "resnet"
     """The model family."""
@@ -177,28 +179,45 @@ class ResNetConfig(ModelConfig):
         changes = stride != 1 or inputs != outputs
         return Block(tuple(convolutions), Convolution(inputs, outputs, 1, stride) if changes else None)
 
-    def convolutions(self) -> list[Convolution]:
-        """All of them, in no particular order."""
-        blocks = [block for stage in self.stages() for block in stage]
-        beside = [block.shortcut for block in blocks if block.shortcut is not None]
-        return [self.stem(), *beside, *(one for block in blocks for one in block.convolutions)]
+    def num_classes(self) -> int:
+        return self.classes
 
-    def num_parameters(self) -> int:
-        head = self.features * self.classes + self.classes
-        return head + sum(one.weights + 2 * one.outputs for one in self.convolutions())
+    def resets_head(self) -> bool:
+        return self.reset_head
 
-    def forward_flops(self, sample_size: int) -> float:
-        """Two per multiply-add of the convolutions and the last layer, for an image of so many pixels a side."""
+    def is_channels_last(self) -> bool:
+        return self.channels_last
+
+    def mixes_samples(self) -> bool:
+        return self.norm == "batch"
+
+    def units(self, shape: SampleShape, *, sequence: bool = False, recompute: bool = False) -> list[UnitCost]:
+        """Two operations per multiply-add of the convolutions and the last layer."""
         stem = self.stem()
-        size = stem.size_after(sample_size)
-        total = stem.weights * size**2
+        size = stem.size_after(shape.source)
+        places = [(stem, size)]
         if not self.small_images:
             size = (size - 1) // 2 + 1  # the pooling
-        for block in (block for stage in self.stages() for block in stage):
-            before = size
-            for one in block.convolutions:
-                size = one.size_after(size)
-                total += one.weights * size**2
-            if block.shortcut is not None:
-                total += block.shortcut.weights * block.shortcut.size_after(before) ** 2
-        return 2.0 * (total + self.features * self.classes)
+        units = [self._cost(BEGIN, places, size, self.width)]
+        for number, blocks in enumerate(self.stages(), start=1):
+            for index, block in enumerate(blocks):
+                places, before = [], size
+                for one in block.convolutions:
+                    size = one.size_after(size)
+                    places.append((one, size))
+                if block.shortcut is not None:
+                    places.append((block.shortcut, block.shortcut.size_after(before)))
+                units.append(self._cost(f"layer{number}.{index}", places, size, block.convolutions[-1].outputs))
+        head = self.features * self.classes
+        return [*units, UnitCost(FINISH, head + self.classes, 2.0 * head, self.features + self.classes)]
+
+    @staticmethod
+    def _cost(name: str, places: list[tuple[Convolution, int]], size: int, channels: int) -> UnitCost:
+        """Of convolutions, each with the size of the image that it puts out, and a norm behind each."""
+        return UnitCost(
+            name,
+            parameters=sum(one.weights + 2 * one.outputs for one, _ in places),
+            flops=2.0 * sum(one.weights * place**2 for one, place in places),
+            saved=sum(2 * one.outputs * place**2 for one, place in places),  # what a norm and a rectifier put out
+            output=channels * size**2,
+        )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paddock.errors import ConfigError, DataError
+from paddock.errors import ConfigError
 from paddock.models.resnet.config import ARCHITECTURES, EXPANSION, ResNetConfig
-from paddock.models.resnet.weights import HEAD, layers, same, shapes
-from paddock.models.translation import TensorRule
+from paddock.models.resnet.weights import HEAD, layers, rule, shapes
+from paddock.models.weight_names import TensorRule, numbered_labels, refuse
 
 TIED_NAMES: Mapping[str, str] = {}
 FIELDS_WITHOUT_SHAPE = ("stride",)
@@ -47,9 +47,8 @@ def to_huggingface_config(
         "hidden_act": "relu",
         "downsample_in_first_stage": False,
         "downsample_in_bottleneck": config.stride == "v1",
-        "id2label": {str(number): f"LABEL_{number}" for number in range(config.classes)},
-        "label2id": {f"LABEL_{number}": number for number in range(config.classes)},
         "torch_dtype": dtype,
+        **numbered_labels(config.classes),
     }
 
 
@@ -58,13 +57,13 @@ def from_huggingface_config(values: Mapping[str, Any]) -> ResNetConfig:
     fixed = {"model_type": "resnet", "num_channels": 3, "hidden_act": "relu", "downsample_in_first_stage": False}
     for field, accepted in fixed.items():
         if values.get(field, accepted) != accepted:
-            raise _refuse(field, values[field], f"our ResNet has {accepted}")
+            raise refuse(field, values[field], f"our ResNet has {accepted}")
     bottleneck = values.get("layer_type", "bottleneck") == "bottleneck"
     blocks = tuple(values.get("depths", (3, 4, 6, 3)))
     width = values.get("embedding_size", 64)
     sizes = [(width << stage) * (EXPANSION if bottleneck else 1) for stage in range(_STAGES)]
     if list(values.get("hidden_sizes", (256, 512, 1024, 2048))) != sizes:
-        raise _refuse("hidden_sizes", values.get("hidden_sizes"), f"with this embedding_size ours are {sizes}")
+        raise refuse("hidden_sizes", values.get("hidden_sizes"), f"with this embedding_size ours are {sizes}")
     for name, depths in ARCHITECTURES.items():
         if depths.blocks == blocks and depths.bottleneck == bottleneck and depths.groups == 1:
             return ResNetConfig(
@@ -73,7 +72,7 @@ def from_huggingface_config(values: Mapping[str, Any]) -> ResNetConfig:
                 classes=len(values["id2label"]) if values.get("id2label") else values.get("num_labels", 2),
                 stride="v1" if values.get("downsample_in_bottleneck", False) else "v1.5",
             )
-    raise _refuse("depths", list(blocks), "no ResNet with a name has these")
+    raise refuse("depths", list(blocks), "no ResNet with a name has these")
 
 
 def canonical_name(name: str) -> str | None:
@@ -91,7 +90,7 @@ def tensors(config: ResNetConfig) -> list[TensorRule]:
     rules = []
     for name, shape in shapes(config):
         owner, _, part = name.rpartition(".")
-        rules.append(same(name, f"{owners[owner]}.{part}", shape))
+        rules.append(rule(name, f"{owners[owner]}.{part}", shape))
     return rules
 
 
@@ -100,9 +99,3 @@ def _layer(place: tuple[int, int, int] | None) -> str:
         return "resnet.embedder.embedder"
     stage, block, index = place
     return f"resnet.encoder.stages.{stage}.layers.{block}." + ("shortcut" if index == -1 else f"layer.{index}")
-
-
-def _refuse(field: str, value: object, why: str) -> DataError:
-    return DataError(
-        f"config.json: {field} = {value}", why=why, fix="this model cannot be represented here; use another"
-    )

@@ -1,5 +1,7 @@
 """ResNet for inference alone: every norm folded into its convolution, and what follows a convolution done with it.
 
+The model keeps its one forward pass: folded layers take the place of its convolutions and blocks.
+
 On a CPU the sum with the shortcut and the rectifier are part of torch's own fused convolution (oneDNN, which its
 compiler uses, too), whose weights are laid out beforehand for the size of the images; elsewhere they come after it.
 """
@@ -29,10 +31,11 @@ class Geometry:
     groups: int
 
 
-class Convolution:
-    """A convolution with its norm in it."""
+class FoldedConvolution(nn.Module):
+    """A convolution with its norm in it, rectified."""
 
     def __init__(self, convolution: nn.Conv2d, norm: BatchNorm) -> None:
+        super().__init__()
         assert norm.running_mean is not None and norm.running_var is not None
         scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
         self.weight = (convolution.weight * scale.view(-1, 1, 1, 1)).contiguous(memory_format=torch.channels_last)
@@ -41,7 +44,7 @@ class Convolution:
         self.geometry = Geometry(padding, stride, dilation, convolution.groups)
         self._laid_out: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
-    def __call__(self, x: Tensor, beside: Tensor | None = None, rectify: bool = True) -> Tensor:
+    def forward(self, x: Tensor, beside: Tensor | None = None, rectify: bool = True) -> Tensor:
         """The rectified result, of which `beside` is a part."""
         if x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available():
             return self._fused(x, beside, "relu" if rectify else "none")
@@ -70,42 +73,38 @@ class Convolution:
         return found
 
 
-class FoldedResNet:
-    """What a ResNet with batch norms computes in evaluation, from its weights as they are now."""
+class FoldedBlock(nn.Module):
+    """A block whose convolutions have their norms in them; the last one adds the shortcut."""
 
-    def __init__(self, model: ResNet) -> None:
-        assert isinstance(model.bn1, BatchNorm)
-        self._pools = not model.config.small_images
-        self._stem = Convolution(model.conv1, model.bn1)
-        self._blocks = [_fold(block) for block in model.blocks()]
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        pairs = [(getattr(block, f"conv{place}"), getattr(block, f"bn{place}")) for place in range(1, block.depth + 1)]
+        self.convolutions = nn.ModuleList(FoldedConvolution(*pair) for pair in pairs)
+        self.shortcut: FoldedConvolution | None = None
+        if block.downsample is not None:
+            self.shortcut = FoldedConvolution(*block.downsample.children())  # type: ignore[arg-type]
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """What goes into the last layer, before the mean."""
-        x = self._stem(images)
-        if self._pools:
-            x = F.max_pool2d(x, 3, stride=2, padding=1)
-        for convolutions, shortcut in self._blocks:
-            beside = x if shortcut is None else shortcut(x, rectify=False)
-            for convolution in convolutions[:-1]:
-                x = convolution(x)
-            x = convolutions[-1](x, beside)
-        return x
+    def forward(self, x: Tensor) -> Tensor:
+        beside = x if self.shortcut is None else self.shortcut(x, rectify=False)
+        *first, last = self.convolutions
+        for convolution in first:
+            x = convolution(x)
+        folded: Tensor = last(x, beside)
+        return folded
 
 
 @torch.no_grad()
-def accelerate(model: ResNet) -> None:
-    """Let evaluations of the model as it is now go the short way. Training it afterwards would not change them."""
-    if model.config.norm != "group":
-        model.short_way = FoldedResNet(model)
-
-
-def _fold(block: nn.Module) -> tuple[list[Convolution], Convolution | None]:
-    assert isinstance(block, Block)
-    pairs = [(getattr(block, f"conv{number}"), getattr(block, f"bn{number}")) for number in range(1, block.depth + 1)]
-    shortcut = None
-    if block.downsample is not None:
-        shortcut = Convolution(*block.downsample.children())  # type: ignore[arg-type]
-    return [Convolution(*pair) for pair in pairs], shortcut
+def fold_norms(model: ResNet) -> None:
+    """Make a model with its final weights one for inference alone; its numbers stay the same but for rounding."""
+    if model.config.norm == "group":
+        return
+    assert isinstance(model.bn1, BatchNorm) and isinstance(model.conv1, nn.Conv2d)
+    model.conv1 = FoldedConvolution(model.conv1, model.bn1)
+    model.bn1, model.relu = nn.Identity(), nn.Identity()
+    for unit in model.units():
+        block = model.get_submodule(unit)
+        assert isinstance(block, Block)
+        model.set_submodule(unit, FoldedBlock(block))
 
 
 def _sizes(convolution: nn.Conv2d) -> tuple[Any, Any, Any]:

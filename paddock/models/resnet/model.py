@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,10 @@ from torch.nn import functional as F
 
 from paddock.models.labels import IGNORED
 from paddock.models.layers.batch_norm import BatchNorm
+from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.initialization import Initial
 from paddock.models.layers.widen import widen
+from paddock.models.model import Batch, Carry, Model
 from paddock.models.resnet import config as shape
 from paddock.models.resnet.config import ResNetConfig
 
@@ -42,50 +44,46 @@ class Block(nn.Module):
         return F.relu(x.add_(shortcut), inplace=True)
 
 
-class ResNet(nn.Module):
-    """A stem, four stages of blocks, and a linear layer over the mean of all places."""
+class ResNet(Model):
+    """A stem, four stages of blocks, and a linear layer over the mean of all places.
 
-    short_way: Callable[[Tensor], Tensor] | None = None
-    """What does the work of all but the last layer in evaluation, where somebody has prepared it."""
+    images: [batch, 3, height, width]. `labels` are class numbers [batch], or how much of each class there is
+    [batch, classes]. Outputs are logits [batch, classes].
+    """
+
+    inputs: ClassVar = ("images", "labels")
+    config: ResNetConfig
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()
         self.config = config
-        self.conv1 = convolution(config.stem())
+        self.conv1: nn.Module = convolution(config.stem())
         self.bn1 = norm(config.width, config)
+        self.relu: nn.Module = nn.ReLU(inplace=True)
         for number, blocks in enumerate(config.stages(), start=1):
             self.add_module(f"layer{number}", nn.Sequential(*(Block(block, config) for block in blocks)))
         self.fc = nn.Linear(config.features, config.classes)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Logits [batch, classes] for images [batch, 3, height, width]; or, given labels, the cross-entropy summed.
-
-        `labels` are class numbers [batch], or how much of each class there is [batch, classes].
-        """
+    def begin(self, batch: Batch, cache: KeyValueCache | None = None) -> Carry:
+        images = batch["images"]
         x = images.contiguous(memory_format=torch.channels_last) if self.config.channels_last else images
-        if self.short_way is not None and not self.training:
-            return self.score(self.short_way(x), labels)
-        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        if not self.config.small_images:
-            x = F.max_pool2d(x, 3, stride=2, padding=1)
-        for stage in self.stages():
-            x = stage(x)
-        return self.score(x, labels)
+        x = self.relu(self.bn1(self.conv1(x)))
+        return {"x": x if self.config.small_images else F.max_pool2d(x, 3, stride=2, padding=1)}
 
-    def score(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        """What the last layer makes of the last stage's result."""
-        logits: Tensor = self.fc(x.mean((2, 3)))
+    def units(self) -> list[str]:
+        stages = (f"layer{number}" for number in range(1, 5))
+        return [f"{stage}.{name}" for stage in stages for name, _ in self.get_submodule(stage).named_children()]
+
+    def run(self, unit: str, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Carry:
+        return {"x": self.get_submodule(unit)(carry["x"])}
+
+    def finish(self, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Tensor:
+        logits: Tensor = self.fc(carry["x"].mean((2, 3)))
+        labels = batch.get("labels")
         if labels is None:
             return logits
         smoothing = self.config.label_smoothing if self.training else 0.0
         return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
-
-    def stages(self) -> list[nn.Module]:
-        return [self.get_submodule(f"layer{number}") for number in range(1, 5)]
-
-    def blocks(self) -> list[nn.Module]:
-        """The parts that repeat: what is compiled, recomputed, and gathered as one."""
-        return [block for stage in self.stages() for block in stage.children()]
 
     def initial(self, name: str) -> Initial:
         """Convolutions keep the variance of gradients (He); norms begin as the identity, or at zero; the rest too."""
@@ -111,14 +109,3 @@ def norm(channels: int, config: ResNetConfig) -> nn.Module:
     if config.norm == "group":
         return nn.GroupNorm(config.norm_groups, channels)
     return BatchNorm(channels, synchronised=config.norm == "synchronised")
-
-
-def build(config: ResNetConfig) -> ResNet:
-    """What the registry calls."""
-    return ResNet(config)
-
-
-def example(config: ResNetConfig, samples: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """A batch of random samples, for measuring, that lies in memory as image data does: pixel by pixel."""
-    images = torch.randn(samples, size, size, shape.IMAGE_CHANNELS, generator=generator).permute(0, 3, 1, 2)
-    return {"images": images, "labels": torch.randint(config.classes, (samples,), generator=generator)}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from torch import Tensor
-
 from paddock.models.resnet.config import Convolution, ResNetConfig
-from paddock.models.translation import TensorRule
+from paddock.models.weight_names import TensorRule, same
 
 TIED_NAMES: Mapping[str, str] = {}
 HEAD = "fc"
@@ -27,7 +25,7 @@ def canonical_name(name: str) -> str | None:
 
 def tensors(config: ResNetConfig) -> list[TensorRule]:
     """Every tensor of the model, in the order of its forward pass."""
-    return [same(name, name, shape) for name, shape in shapes(config)]
+    return [rule(name, name, shape) for name, shape in shapes(config)]
 
 
 def shapes(config: ResNetConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -57,11 +55,6 @@ def layers(config: ResNetConfig) -> Iterator[tuple[tuple[int, int, int] | None, 
                 yield (stage, index, -1), block.shortcut, f"{name}.downsample.0", f"{name}.downsample.1"
 
 
-def same(ours: str, theirs: str, shape: tuple[int, ...]) -> TensorRule:
+def rule(ours: str, theirs: str, shape: tuple[int, ...]) -> TensorRule:
     """A tensor that is the same under both names."""
-    head = HEAD if ours.startswith(f"{HEAD}.") else ""
-    return TensorRule(ours, theirs, shape, shape, _unchanged, _unchanged, head)
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
-    return tensor
+    return same(ours, theirs, *shape, head=HEAD if ours.startswith(f"{HEAD}.") else "")

@@ -1,0 +1,160 @@
+"""A model built for a layout: cut into stages, shards and replicas while it has no memory, then given some and filled.
+
+No process ever holds more than its own part and, while filling it, one whole tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
+
+from paddock.models.config import ModelConfig, SampleShape
+from paddock.models.family import Family
+from paddock.models.layers.batch_norm import share_statistics
+from paddock.models.layers.initialization import initialize
+from paddock.models.model import Model
+from paddock.models.registry import build_model, example_batch, family_named
+from paddock.parallel.config import ParallelConfig
+from paddock.parallel.engine import Engine
+from paddock.parallel.mesh import DATA, TENSOR, Mesh
+from paddock.parallel.recompute import apply_recompute
+from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
+from paddock.parallel.shared_parameters import SharedParameters
+from paddock.parallel.sharding import apply_data_parallel
+from paddock.parallel.stage import BEGIN, FINISH, Blueprint, Stage, prune
+
+
+def assign_stages(config: ModelConfig, parallel: ParallelConfig, shape: SampleShape) -> list[int]:
+    """The stage of every unit."""
+    if parallel.stages != "auto":
+        return list(parallel.stages)
+    if parallel.pipeline == 1:
+        return [0] * (len(config.units(shape)) - 2)
+    count = default_count(parallel.pipeline, parallel.schedule)
+    return balanced([unit.flops for unit in config.units(shape)], count)
+
+
+def build_engine(
+    config: ModelConfig,
+    parallel: ParallelConfig,
+    mesh: Mesh,
+    device: torch.device,
+    *,
+    micro: int,
+    shape: SampleShape,
+    micro_batches: int = 1,
+    compute: torch.dtype = torch.float32,
+    autocast: AbstractContextManager[Any] | None = None,
+    compile_units: Callable[[Sequence[nn.Module]], None] | None = None,
+    allocate: bool = True,
+) -> Engine:
+    """This process's part of the model, laid out but not yet filled with weights; without `allocate`, to look at.
+
+    `micro`, `shape` and `micro_batches` are those of a training step, which a pipeline is made for; `compute` is the
+    type of matrix products, and `autocast` what forward passes run in.
+    """
+    assignment = assign_stages(config, parallel, shape)
+    count = assignment[-1] + 1
+    here = stages_of(mesh.pipeline_rank, mesh.layout.pipeline, count, parallel.schedule)
+    plan = _StagePlan(config, assignment, example_batch(config, micro, shape, seed=0), parallel, mesh)
+    stages: dict[int, Stage] = {}
+    for index in here:
+        stage = plan.stage(index, autocast)
+        _cut_over_tensor(family_named(config.family), stage.model, parallel, mesh)
+        if mesh.layout.data > 1:
+            share_statistics(stage.model, mesh.group(DATA))
+        units = stage.unit_modules()
+        apply_recompute(units, parallel.recompute)
+        if compile_units is not None:
+            compile_units(units)
+        apply_data_parallel(stage, units, parallel.shard, mesh, compute)
+        if allocate:
+            stage.to_empty(device=device)
+            if mesh.layout.data == 1 and config.is_channels_last():  # replicas keep weights in one run
+                stage.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        stages[index] = stage
+    if count == 1:
+        return Engine(stages, mesh, parallel.shard)
+    from paddock.parallel.pipeline import Pipeline  # it brings torch's, which take most of a second to import
+
+    pipeline = Pipeline(
+        stages, plan.last_units, plan.blueprint, plan.example, parallel.schedule, mesh, device, micro_batches
+    )
+    process_of = {
+        stage: process
+        for process in range(mesh.layout.pipeline)
+        for stage in stages_of(process, mesh.layout.pipeline, count, parallel.schedule)
+    }
+    models = {index: stage.model for index, stage in stages.items()}
+    shared = SharedParameters(plan.holders(), process_of, models, mesh)
+    return Engine(stages, mesh, parallel.shard, pipeline, shared)
+
+
+class _StagePlan:
+    """Which units and parameters each stage of a model has, known alike to all processes."""
+
+    def __init__(
+        self, config: ModelConfig, assignment: list[int], example: Any, parallel: ParallelConfig, mesh: Mesh
+    ) -> None:
+        self._config, self._count, self.example = config, assignment[-1] + 1, example
+        whole = _on_meta(config)
+        names = whole.units()
+        assert len(names) == len(assignment), "the costs of a family are those of its units"
+        self._units = [[names[at] for at in units_of(stage, assignment)] for stage in range(self._count)]
+        self.last_units = [units[-1] for units in self._units]
+        self.blueprint = Blueprint(whole, mesh.layout.tensor if parallel.sequence else 1)
+        self._uses = self.blueprint.parameters(example) if self._count > 1 else {}
+
+    def stage(self, index: int, autocast: AbstractContextManager[Any] | None) -> Stage:
+        """A stage of the model, with what it needs of it and nothing else."""
+        model = _on_meta(self._config)
+        if self._count > 1:
+            prune(model, self._needs(index))
+        takes = list(self.blueprint.carries(self.example)[self.last_units[index - 1]]) if index else None
+        return Stage(model, self._units[index], takes, index == self._count - 1, autocast)
+
+    def holders(self) -> dict[str, list[int]]:
+        """The stages that hold each parameter, by its name."""
+        found: dict[str, list[int]] = {}
+        for stage in range(self._count):
+            for name in self._needs(stage):
+                found.setdefault(name, []).append(stage)
+        return found
+
+    def _needs(self, stage: int) -> set[str]:
+        parts = [*([BEGIN] if stage == 0 else []), *self._units[stage], *([FINISH] if stage == self._count - 1 else [])]
+        return set().union(*(self._uses[part] for part in parts))
+
+
+def initialize_engine(engine: Engine, seed: int) -> None:
+    """Initial weights, from (seed, name) alone."""
+    for model in engine.models:
+        initialize(model, seed)
+
+
+def optimize_for_inference(models: Sequence[nn.Module]) -> None:
+    """Let models with their final weights compute sooner, where their family knows how; what is cut over processes
+    stays as it is."""
+    for model in models:
+        assert isinstance(model, Model)
+        if not any(isinstance(tensor.data, DTensor) for tensor in model.parameters()):
+            family_named(model.config.family).optimize_for_inference(model)
+
+
+def _on_meta(config: ModelConfig) -> Model:
+    with torch.device("meta"):
+        return build_model(config)
+
+
+def _cut_over_tensor(family: Family, model: nn.Module, parallel: ParallelConfig, mesh: Mesh) -> None:
+    """Cut the layers that are here over the tensor processes."""
+    if mesh.layout.tensor > 1:
+        there = {name for name, _ in model.named_modules()}
+        plan = family.tensor_plan(model, parallel.sequence)
+        parallelize_module(model, mesh.along(TENSOR), {name: style for name, style in plan.items() if name in there})

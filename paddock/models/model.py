@@ -1,0 +1,73 @@
+"""A model is units between a beginning and an end.
+
+`begin` turns a batch into what the first unit takes, each unit takes that one step further, and `finish` makes a loss
+or outputs of it. What goes from one to the next is the carry: a few tensors by name ({x} in a single stack). One
+forward pass is these in a row, and is written here alone; a pipeline stage runs a range of the same units. Masks and
+lengths stay in the batch, which everybody sees.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from paddock.models.config import ModelConfig
+from paddock.models.layers.cache import KeyValueCache
+from paddock.models.layers.initialization import Initial
+
+Batch = Mapping[str, Tensor]
+Carry = dict[str, Tensor]
+
+
+class Model(nn.Module):
+    """What every family's model is: plain PyTorch on one device, in four parts."""
+
+    inputs: ClassVar[tuple[str, ...]]
+    """What the model may find in a batch, in the order of its positional arguments. `labels` makes it a loss."""
+    config: ModelConfig
+
+    @abstractmethod
+    def begin(self, batch: Batch, cache: KeyValueCache | None = None) -> Carry:
+        """What the first unit takes."""
+
+    @abstractmethod
+    def units(self) -> list[str]:
+        """The names of the units that are here, in the order in which they run: each is a submodule. They are what is
+        compiled, recomputed, gathered as one and dealt out to pipeline stages."""
+
+    @abstractmethod
+    def run(self, unit: str, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Carry:
+        """What a unit makes of the carry."""
+
+    @abstractmethod
+    def finish(self, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Tensor:
+        """The outputs; or, where the batch has labels, the loss summed over those that count."""
+
+    @abstractmethod
+    def initial(self, name: str) -> Initial:
+        """How a parameter or buffer begins."""
+
+    def forward(self, *values: Tensor | None, cache: KeyValueCache | None = None, **named: Tensor | None) -> Tensor:
+        """The loss of a batch that has labels, else the outputs. The batch comes by name (`model(**batch)`), or by
+        place in the order of `inputs`. Given a cache, which then holds these tokens too, the outputs are those of the
+        last one alone."""
+        batch = self._batch(values, named)
+        carry = self.begin(batch, cache)
+        for unit in self.units():
+            carry = self.run(unit, carry, batch, cache)
+        return self.finish(carry, batch, cache)
+
+    def unit_modules(self) -> list[nn.Module]:
+        """The modules of the units that are here."""
+        return [self.get_submodule(unit) for unit in self.units()]
+
+    def _batch(self, values: tuple[Tensor | None, ...], named: Mapping[str, Tensor | None]) -> Batch:
+        given = {**dict(zip(self.inputs, values, strict=False)), **named}
+        unknown = set(given) - set(self.inputs)
+        if unknown or len(values) + len(named) > len(given):
+            reads = ", ".join(self.inputs)
+            raise TypeError(f"{type(self).__name__} reads {reads}; it was given {', '.join(sorted(unknown))}")
+        return {name: tensor for name, tensor in given.items() if tensor is not None}

@@ -1,0 +1,1 @@
+"""What the transformer families share: sizes and costs, the tensor plan of a block, Hugging Face's names."""

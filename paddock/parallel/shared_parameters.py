@@ -1,0 +1,84 @@
+"""Parameters that several pipeline stages hold: copies that must stay one.
+
+An embedding that is also the head, a position bias that every layer of a stack uses: whatever it is, all copies begin
+equal (weights are drawn by name) and get the sum of all their gradients, so every optimizer keeps them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from paddock.parallel.layout import Layout
+from paddock.parallel.mesh import Mesh
+from paddock.parallel.placement import local
+
+
+class SharedParameters:
+    """This process's copies of parameters that several stages hold."""
+
+    def __init__(
+        self,
+        holders: Mapping[str, Sequence[int]],
+        process_of: Mapping[int, int],
+        here: Mapping[int, nn.Module],
+        mesh: Mesh,
+    ) -> None:
+        """`holders` has the stages of every parameter by its name, `process_of` the pipeline process of every stage,
+        `here` the models of the stages on this process. All processes know the same of the first two."""
+        self.counted_elsewhere: list[nn.Parameter] = []
+        """Copies that are not the first: a norm over the whole model counts each parameter once."""
+        self._copies: list[tuple[list[nn.Parameter], dist.ProcessGroup | None]] = []
+        for name, stages in sorted(holders.items()):  # in one order everywhere: groups overlap
+            if len(stages) < 2:
+                continue
+            copies = {stage: here[stage].get_parameter(name) for stage in stages if stage in here}
+            self.counted_elsewhere += [copy for stage, copy in copies.items() if stage != stages[0]]
+            if copies:
+                processes = sorted({process_of[stage] for stage in stages})
+                self._copies.append((list(copies.values()), _group(tuple(processes), mesh)))
+
+    def sum_gradients(self) -> None:
+        """Give every copy the sum of the gradients of all."""
+        for copies, group in self._copies:
+            gradients = [local(copy.grad) for copy in copies if copy.grad is not None]
+            assert len(gradients) == len(copies)
+            total, *others = gradients
+            for gradient in others:
+                total += gradient
+            if group is not None:
+                dist.all_reduce(total, group=group)
+            for gradient in others:
+                gradient.copy_(total)
+
+    def traffic(self) -> int:
+        """Bytes that this process sends in a step for it: of n bytes over k processes a sum sends 2n × (k − 1) / k."""
+        sent = 0
+        for copies, group in self._copies:
+            if group is not None:
+                size = local(copies[0].data).numel() * torch.float32.itemsize
+                members = dist.get_world_size(group)
+                sent += 2 * size * (members - 1) // members
+        return sent
+
+
+def _group(processes: tuple[int, ...], mesh: Mesh) -> dist.ProcessGroup | None:
+    """Those of the pipeline's processes that have this one's place in the other dimensions; None if it is alone."""
+    if len(processes) == 1:
+        return None
+    width = mesh.layout.data * mesh.layout.tensor
+    ranks = tuple(process * width + mesh.rank % width for process in processes)
+    return _made(ranks, mesh.layout, dist.group.WORLD)
+
+
+@cache
+def _made(ranks: tuple[int, ...], layout: Layout, everyone: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Made by its members alone: one group a process, however many columns the layout has. They are kept, as a mesh's
+    are."""
+    group = dist.new_group(list(ranks), use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
