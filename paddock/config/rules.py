@@ -21,7 +21,7 @@ from paddock.parallel.legality import (
     check_tensor,
     takes_micro_batches,
 )
-from paddock.training.batch import BatchPlan, plan_batch
+from paddock.training.batch import BatchPlan, evaluation_batch, plan_batch
 from paddock.training.schedule import warmup_steps
 
 
@@ -66,6 +66,20 @@ def check_layout(recipe: Recipe, world: int) -> Arithmetic:
         if name in LAYOUT_RULES:
             rule(recipe, world)
     return arithmetic_of(recipe, world)
+
+
+def check_evaluation(recipe: Recipe, world: int) -> Arithmetic:
+    """Check only what an evaluation over `world` processes needs. It takes no training step, so every number of
+    processes that the model can be laid out over will do, whatever the batch."""
+    for name, rule in RULES:
+        if name in LAYOUT_RULES and name != "batch":
+            rule(recipe, world)
+    for _, rule in TASK_RULES.get(recipe.task, []):
+        rule(recipe, world)
+    if (lack := recipe.data.lacks_validation()) is not None:
+        raise ConfigError("there is nothing to evaluate on", why=lack, fix="name the data to evaluate on")
+    layout = derive_layout(recipe.parallel, world)
+    return Arithmetic(layout, evaluation_batch(recipe.batch, layout))
 
 
 def examine(recipe: Recipe, world: int) -> list[RuleResult]:

@@ -12,8 +12,8 @@ import torch
 from paddock.data.loader import BatchLoader
 from paddock.data.sampler import share
 from paddock.data.text_rows import by_length
-from paddock.models.labels import IGNORED
 from paddock.parallel.engine import Engine
+from paddock.parallel.placement import to_device
 from paddock.parallel.world import World
 from paddock.tasks.task import INDEX, Batch, Judgement, Sample, Task
 
@@ -36,24 +36,21 @@ def evaluate(
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
     parts: Sequence[Sequence[int]] = share(count, data, rank, micro)
-    rounds = -(-len(share(count, data, data - 1, micro)) // engine.batches_at_once)  # the last share is the largest
+    rounds = micro_batches_per_round(count, data, micro, engine.batches_at_once)
     if (lengths := getattr(samples, "lengths", None)) is not None:
         mine = [index for part in parts for index in part]
         parts = [[mine[place] for place in part] for part in by_length([int(lengths[index]) for index in mine], micro)]
     found = Judgement({"loss": 0.0, "count": 0.0})
+    idle: list[Batch] = []
+    if len(parts) < sum(rounds):
+        idle.append(task.finish(to_device(task.collate([samples[0]]), world.device)))
     engine.train(False)
     with BatchLoader(samples, task.collate, parts, engine.batches_at_once, min(workers, len(parts))) as loader:
-        for number in range(rounds):
-            batches = [task.finish(move(batch, world.device)) for batch in loader.next()]
-            if batches:
-                found.add(_judge(task, engine, batches, autocast))
-            else:  # others still work, and need this process's part of the model
-                idle = _asked(task.finish(move(task.collate([samples[0]]), world.device)), task.judges_outputs)
-                if "labels" in idle:
-                    idle["labels"] = torch.full_like(idle["labels"], IGNORED)
-                engine.outputs([idle], autocast)
+        for number, size in enumerate(rounds, start=1):
+            batches = [task.finish(to_device(batch, world.device)) for batch in loader.next()]
+            found.add(_judge(task, engine, batches, idle * (size - len(batches)), autocast))
             if on_batch is not None:
-                on_batch(number + 1, rounds)
+                on_batch(number, len(rounds))
     engine.train()
     everything = Judgement()
     for told in world.gather(json.dumps(asdict(found))):
@@ -61,26 +58,37 @@ def evaluate(
     return task.metrics(everything)
 
 
-def _judge(task: Task, engine: Engine, batches: Sequence[Batch], autocast: AbstractContextManager[None]) -> Judgement:
-    """This process's part of what there is to say of these batches."""
-    if not task.judges_outputs:
-        terms = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
-        return Judgement(
-            {"loss": engine.forward([_asked(batch, False) for batch in batches], autocast), "count": terms}
-        )
+def micro_batches_per_round(count: int, data: int, micro: int, at_once: int) -> list[int]:
+    """How many forward passes every replica runs in each round: as many as the replica with most samples needs.
+
+    Replicas that share parameters gather them for every pass, so all of them run the same number, whether or not they
+    have samples left. Each finds that number by itself.
+    """
+    most = len(share(count, data, data - 1, micro))  # the last share is the largest
+    return [min(at_once, most - first) for first in range(0, most, at_once)]
+
+
+def _judge(
+    task: Task,
+    engine: Engine,
+    batches: Sequence[Batch],
+    idle: Sequence[Batch],
+    autocast: AbstractContextManager[None],
+) -> Judgement:
+    """This process's part of what there is to say of these batches, after which the model computes `idle` ones too."""
     found = Judgement()
-    questions = [_asked(batch, True) for batch in batches]
-    for batch, outputs in zip(batches, engine.outputs(questions, autocast), strict=False):  # maybe none are here
-        found.add(task.judge(batch, outputs.float()))
-    return found
+    questions = [_asked(batch, task.judges_outputs) for batch in (*batches, *idle)]
+    # What idle batches put out is dropped; a process that is not the last of a pipeline gets no outputs at all.
+    outputs = zip(batches, engine.outputs(questions, autocast), strict=False)
+    if task.judges_outputs:
+        for batch, output in outputs:
+            found.add(task.judge(batch, output.float()))
+        return found
+    terms = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
+    return Judgement({"loss": sum(float(loss) for _, loss in outputs), "count": terms})
 
 
 def _asked(batch: Batch, judged: bool) -> Batch:
     """What the model gets of a batch; labels only where its loss is all there is to see."""
     held_back = (INDEX, "labels") if judged else (INDEX,)
     return {name: tensor for name, tensor in batch.items() if name not in held_back}
-
-
-def move(batch: Batch, device: torch.device) -> Batch:
-    """The batch on the device that computes."""
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

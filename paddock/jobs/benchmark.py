@@ -94,12 +94,12 @@ def work(payload: dict[str, Any]) -> None:
 
 def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: bool) -> Callable[[int], object]:
     """What one iteration does: a training step, or what an evaluation asks of the model, over a global batch."""
-    from paddock.evaluation.held_out import move
     from paddock.jobs.training_run import lay_out
     from paddock.models.assembly import accelerate
     from paddock.models.labels import IGNORED
     from paddock.models.registry import example_batch
     from paddock.parallel.legality import may_compile
+    from paddock.parallel.placement import to_device
     from paddock.tasks.registry import task_class
     from paddock.training.compilation import compile_blocks
     from paddock.training.optimizer import build_optimizer
@@ -116,7 +116,7 @@ def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: b
     engine = lay_out(recipe, arithmetic, world, compile_them)
     first = engine.mesh.data_rank * plan.accumulation
     batches = [
-        move(example_batch(recipe.model, plan.micro, size, first + number), world.device)
+        to_device(example_batch(recipe.model, plan.micro, size, first + number), world.device)
         for number in range(plan.accumulation)
     ]
     autocast = autocast_for(recipe.precision, world.adapter)

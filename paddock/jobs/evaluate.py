@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.config.rules import check_recipe
+from paddock.config.rules import check_evaluation
 from paddock.errors import ConfigError
 from paddock.files import atomic_write
 from paddock.jobs.origin import check_labels
@@ -34,7 +34,7 @@ def evaluate(recipe: Recipe, launch: LaunchOptions) -> dict[str, Any] | None:
             fix="give a run directory instead of a recipe, or --checkpoint.load RUN, CHECKPOINT or FOLDER",
         )
     recipe = with_tokenizer_of_weights(recipe, recipe.checkpoint.load)
-    check_recipe(recipe, world_of(launch))
+    check_evaluation(recipe, world_of(launch))
     check_device(recipe.parallel, select(recipe.train.device))
     check_labels(recipe, prepare_data(recipe).classes)
     with tempfile.TemporaryDirectory(prefix="paddock-evaluate-") as folder:
@@ -59,7 +59,7 @@ def work(payload: dict[str, Any]) -> None:
     with join_world(select(recipe.train.device)) as world:
         task = build_task(recipe)
         samples = task.validation_samples()
-        arithmetic = check_recipe(recipe, world.size)
+        arithmetic = check_evaluation(recipe, world.size)
         engine = lay_out(recipe, arithmetic, world)
         origin, remarks = load_any_weights(engine.models, recipe.checkpoint.load or "")
         if world.speaks:

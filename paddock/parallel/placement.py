@@ -1,11 +1,17 @@
-"""Tensors that are whole, or a part of a whole that lies over several processes."""
+"""Where tensors lie: on which device, and whether whole or as a part of what lies over several processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def to_device(batch: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """The batch on the device that computes."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def local(tensor: Tensor) -> Tensor:

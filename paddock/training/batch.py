@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddock.errors import ConfigError, bad_value
+from paddock.parallel.layout import Layout
 from paddock.training.config import BatchConfig
 
 
@@ -29,7 +30,7 @@ def plan_batch(config: BatchConfig, data: int) -> BatchPlan:
     micro, total, accumulation = config.micro, config.global_, config.accumulation
     if total is None:
         if micro is None:
-            raise ConfigError("batch.micro and batch.global are both None", fix="set at least one of them")
+            raise _no_batch()
         return BatchPlan(micro, accumulation or 1, data)
     if micro is None:
         parts = data * (accumulation or 1)
@@ -58,6 +59,24 @@ def plan_batch(config: BatchConfig, data: int) -> BatchPlan:
             f"set --batch.accumulation {derived} or None, or --batch.global {micro * data * (accumulation or 1)}",
         )
     return BatchPlan(micro, derived, data)
+
+
+def evaluation_batch(config: BatchConfig, layout: Layout) -> BatchPlan:
+    """The micro-batches of an evaluation: those of training, or about as large where the recipe leaves them open.
+
+    No optimizer step has to come out whole. Their number is one that every pipeline schedule takes, since a pipeline
+    is built with its schedule; an evaluation itself goes on until its samples end.
+    """
+    micro = config.micro
+    if micro is None:
+        if config.global_ is None:
+            raise _no_batch()
+        micro = max(1, config.global_ // (layout.data * (config.accumulation or 1)))
+    return BatchPlan(micro, 2 * layout.pipeline, layout.data)
+
+
+def _no_batch() -> ConfigError:
+    return ConfigError("batch.micro and batch.global are both None", fix="set at least one of them")
 
 
 def _around(value: int, unit: int) -> str:

@@ -13,8 +13,8 @@ import torch
 from torch.optim import Optimizer
 
 from paddock.errors import NumericsError
-from paddock.evaluation.held_out import move
 from paddock.parallel.engine import Engine
+from paddock.parallel.placement import to_device
 from paddock.parallel.seeds import seed_step
 from paddock.parallel.world import World
 from paddock.tasks.task import Batch
@@ -71,7 +71,7 @@ class TrainingStep:
         settings, scale = self.settings, self._loss_scale
         rate = learning_rate(settings.schedule, settings.optimizer.lr, step, settings.total_steps)
         set_learning_rate(self._optimizer, rate)
-        moved = [self._finish(move(batch, self._world.device)) for batch in batches]
+        moved = [self._finish(to_device(batch, self._world.device)) for batch in batches]
         self._seed(step)
         loss_sum = self._engine.forward_backward(moved, scale.value / count, self._autocast)
         norm = self._engine.gradient_norm() / scale.value

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.config.rules import check_recipe, examine
+from paddock.config.rules import check_evaluation, check_recipe, examine
 from paddock.errors import ConfigError
+from paddock.parallel.config import ScheduleName
+from paddock.parallel.legality import takes_micro_batches
 
 
 def tiny(**sections: dict[str, Any]) -> Recipe:
@@ -46,6 +48,44 @@ def test_batch_arithmetic(batch: dict[str, Any], world: int, expected: tuple[int
 def test_impossible_batches(batch: dict[str, Any], world: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_recipe(tiny(batch=batch), world)
+
+
+@pytest.mark.parametrize(
+    ("batch", "world", "micro"),
+    [
+        ({"micro": 8, "global": 8}, 3, 8),
+        ({"micro": None, "global": 8}, 3, 2),
+        ({"micro": None, "global": 24, "accumulation": 3}, 3, 2),
+        ({"micro": None, "global": 2}, 3, 1),
+        ({"micro": 5, "global": 7, "accumulation": 11}, 2, 5),
+    ],
+)
+def test_an_evaluation_takes_any_number_of_processes(batch: dict[str, Any], world: int, micro: int) -> None:
+    with pytest.raises(ConfigError, match=r"batch\.(global|accumulation)"):
+        check_recipe(tiny(batch=batch), world)
+    arithmetic = check_evaluation(tiny(batch=batch), world)
+    assert (arithmetic.batch.micro, arithmetic.layout.data) == (micro, world)
+
+
+@pytest.mark.parametrize("schedule", get_args(ScheduleName))
+def test_an_evaluation_has_micro_batches_for_every_schedule(schedule: ScheduleName) -> None:
+    recipe = tiny(model={"layers": 8}, parallel={"pipeline": 3, "schedule": schedule}, batch={"micro": 1, "global": 1})
+    plan = check_evaluation(recipe, 3).batch
+    assert takes_micro_batches(schedule, 3, plan.accumulation)
+
+
+@pytest.mark.parametrize(
+    ("sections", "world", "message"),
+    [
+        ({"parallel": {"tensor": 4}}, 4, "6 heads do not divide by 4"),
+        ({"data": {"sequence_length": 4096}}, 1, "positions"),
+        ({"data": {"split": [1, 0, 0]}, "evaluate": {"every": None}}, 1, "leaves no validation part"),
+        ({"batch": {"micro": None, "global": None}}, 1, "both None"),
+    ],
+)
+def test_what_an_evaluation_needs(sections: dict[str, Any], world: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_evaluation(tiny(**sections), world)
 
 
 @pytest.mark.parametrize(

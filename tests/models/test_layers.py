@@ -7,7 +7,7 @@ import torch
 
 from paddock.models.layers import dropped_attention
 from paddock.models.layers.attention import causal_attention, full_attention
-from paddock.models.layers.dropout import dropout
+from paddock.models.layers.dropout import dropout, masks_of
 
 
 def masks(count: int, size: int, rate: float) -> torch.Tensor:
@@ -45,6 +45,26 @@ def test_dropout_follows_the_generator_and_leaves_evaluation_alone() -> None:
     assert torch.equal(first, dropout(x, 0.5, True))
     assert not torch.equal(first, dropout(x, 0.5, True))
     assert dropout(x, 0.5, False) is x and dropout(x, 0.0, True) is x
+
+
+@pytest.fixture
+def generator_of_the_host(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """The CPU as an accelerator whose generator torch can fork, which is the host's own here."""
+    monkeypatch.setattr(torch.cpu, "get_rng_state", lambda device: torch.get_rng_state(), raising=False)
+    monkeypatch.setattr(torch.cpu, "set_rng_state", lambda state, device: torch.set_rng_state(state), raising=False)
+    return torch.device("cpu")
+
+
+def test_every_mask_of_a_shard_is_another_and_shards_stay_in_step(generator_of_the_host: torch.device) -> None:
+    of_shards, of_all = [], []
+    for shard in (0, 1):
+        torch.manual_seed(3)
+        for _ in range(4):  # layers, with nothing between them that draws on the host
+            with masks_of(shard, generator_of_the_host):
+                of_shards.append(torch.rand(8))
+        of_all.append(torch.rand(8))
+    assert len({tuple(mask.tolist()) for mask in of_shards}) == 8
+    assert torch.equal(*of_all)
 
 
 def as_textbook(

@@ -66,8 +66,9 @@ def masks_of(shard: int | None, device: torch.device) -> Iterator[None]:
     if shard is None:
         yield
         return
+    seed = int(draw_seed(shard))  # before the fork, whose end undoes every draw: the next mask is another one
     with torch.random.fork_rng([device], device_type=device.type):
-        torch.manual_seed(int(draw_seed(shard)))
+        torch.manual_seed(seed)
         yield
 
 
