@@ -14,12 +14,14 @@ FOLDER = "checkpoints"
 
 
 class CheckpointConfig(ConfigModel):
-    """Checkpoints; one is always written at the end of a run, and when it is stopped."""
+    """Checkpoints; one is always written at the end of a run, when it is stopped, and after each evaluation that is
+    the best so far (checkpoints/best), the first one included."""
 
     every: PositiveInt | Literal["epoch"] | None = 1000
-    """Steps between checkpoints, or epoch; None is only at the end."""
+    """Steps between checkpoints, or epoch; None is only at the end. The best model is saved when it is found, whatever
+    this says: a run that gets better at every evaluation saves at every evaluation, so evaluate.every limits it."""
     keep: int | None = Field(3, gt=0)
-    """How many to keep, the newest; the best one always stays; None keeps all."""
+    """How many to keep, the newest, beside the best one, which always stays; None keeps all."""
     asynchronous: bool = False
     """Let training go on while a checkpoint is written, from a copy that takes the memory of what is saved."""
     load: str | None = None

@@ -13,7 +13,14 @@ from torch import Tensor
 from paddock.checkpoint.background import Background
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.shards import Piece
-from paddock.checkpoint.storage import is_checkpoint, plan_share, remove_checkpoint, remove_partial, write_share
+from paddock.checkpoint.storage import (
+    describe_checkpoint,
+    is_checkpoint,
+    plan_share,
+    remove_checkpoint,
+    remove_partial,
+    write_share,
+)
 from paddock.errors import DataError
 from paddock.files import disk_errors, replace_link
 
@@ -31,6 +38,7 @@ class CheckpointDirectory:
         self._background = Background() if asynchronous else None
         if leads:
             remove_partial(self.path)
+            self._repair_links()
 
     def __enter__(self) -> CheckpointDirectory:
         return self
@@ -57,7 +65,7 @@ class CheckpointDirectory:
         In the background, the tensors may change after `settle`, those named in `restless` at once; an error is
         raised by the next `save` or at the end.
         """
-        path = self.path / f"step-{step:08d}"
+        path = self._path(step)
         content = {"step": step, **description}
         if self._background is None:
             self._write(path, content, best, None, plan_share(tensors))
@@ -92,17 +100,30 @@ class CheckpointDirectory:
                     replace_link(self.path / "best", path.name)
                 self._tidy()
 
+    def _path(self, step: int) -> Path:
+        return self.path / f"step-{step:08d}"
+
     def _steps(self) -> list[Path]:
         return sorted(path for path in self.path.glob("step-*") if is_checkpoint(path))
 
     def _tidy(self) -> None:
-        """Drop all but the newest ones."""
+        """Drop all but the newest ones and the best."""
         if self._keep is None:
             return
         best = (self.path / "best").resolve()
-        for path in self._steps()[: -self._keep]:
-            if path.resolve() != best:
-                remove_checkpoint(path)
+        for path in [path for path in self._steps() if path.resolve() != best][: -self._keep]:
+            remove_checkpoint(path)
+
+    def _repair_links(self) -> None:
+        """Point `latest` and `best` at what the newest checkpoint says: a crash may have come between it and them."""
+        newest = self.latest()
+        if newest is None:
+            return
+        best = self._path(describe_checkpoint(newest).get("best_step", 0))
+        with disk_errors(self.path):
+            replace_link(self.path / "latest", newest.name)
+            if is_checkpoint(best):  # a run that went on from another's checkpoint may have its best there
+                replace_link(self.path / "best", best.name)
 
 
 def find_checkpoint(source: str | Path) -> Path:

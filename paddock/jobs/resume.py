@@ -17,6 +17,7 @@ from pathlib import Path
 
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import CheckpointDirectory
+from paddock.checkpoint.storage import PARTIAL
 from paddock.config.layouts import with_layout, world_of_layout
 from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe, recipe_from_dict
@@ -139,9 +140,9 @@ class Run:
         latest = CheckpointDirectory(self.path, None, leads=False).latest()
         return 0 if latest is None else int(latest.name.removeprefix("step-"))
 
-    def is_saving(self) -> bool:
-        """Whether a checkpoint is being written at this moment."""
-        return any("partial" in path.name for path in (self.path / FOLDER).glob("*"))
+    def is_saving(self, step: int) -> bool:
+        """Whether the checkpoint of a step is being written at this moment."""
+        return (self.path / FOLDER / PARTIAL.format(f"step-{step:08d}")).exists()
 
     def kill(self) -> None:
         """As a machine that loses power does: its processes get no word."""
@@ -174,10 +175,10 @@ def disturb(first: Part, second: Part, path: Path, rng: random.Random) -> list[K
     say(f"killed {kills[0].moment}")
     run = Run(second, path, resumes=True)
     wait_for_step(run, 2 * every - 1)
-    while not run.is_saving() and run.saved() < 2 * every:
+    while not run.is_saving(2 * every) and run.saved() < 2 * every:
         run.watch()
     time.sleep(rng.random() * 0.005)
-    moment = "while saving" if run.is_saving() else "just after saving"
+    moment = "while saving" if run.is_saving(2 * every) else "just after saving"
     run.kill()
     kills.append(Kill(f"{moment} step {2 * every}", run.reported(), run.saved()))
     say(f"resumed, killed {kills[1].moment}")

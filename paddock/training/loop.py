@@ -178,12 +178,15 @@ class TrainingLoop:
         self._stream.tick(progress.step)
 
     def _after_step(self) -> None:
-        """Evaluate and save when it is time; a checkpoint knows how good it is, so evaluation comes first."""
+        """Evaluate and save when it is time; a checkpoint knows how good it is, so evaluation comes first.
+
+        The best model so far is saved at once: by the next time that one is due, its weights are gone.
+        """
         settings, step = self.settings, self.progress.step
         due = settings.checkpoint_every is not None and step % settings.checkpoint_every == 0
         if self._held_out is not None and (due or step % (settings.evaluate_every or 1) == 0):
             self._evaluate()
-        if due:
+        if due or self._is_best_step():
             self._save()
 
     def _evaluate(self) -> None:
@@ -214,8 +217,12 @@ class TrainingLoop:
         name, goal = next(iter(self._task.measures.items()))
         value, best = metrics[name], self.progress.best.get(name)
         if best is None:
-            return True
+            return math.isfinite(value)
         return value < best if goal == "MINIMIZE" else value > best
+
+    def _is_best_step(self) -> bool:
+        """Whether this step's evaluation is the best so far."""
+        return self._held_out is not None and self.progress.best_step == self.progress.step
 
     def _save(self) -> None:
         progress = self.progress
@@ -227,9 +234,8 @@ class TrainingLoop:
             **self.settings.describe,
         }
         self._join_statistics()
-        best = self._held_out is not None and progress.best_step == progress.step
         self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
-        self._checkpoints.save(progress.step, self._tensors(), description, best, self._measured())
+        self._checkpoints.save(progress.step, self._tensors(), description, self._is_best_step(), self._measured())
         self._saved_step = progress.step
 
     def _tensors(self) -> dict[str, Tensor]:

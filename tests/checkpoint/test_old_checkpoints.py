@@ -1,0 +1,45 @@
+"""Checkpoints that earlier versions wrote load, go on and are evaluated as they were then.
+
+`data/run_format_2` is a run of a tiny GPT-2 on random tokens, two steps of four, with AdamW's state and an average of
+the weights, written before checkpoints said what their data position means. The numbers are what the version that
+wrote it went on with.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run
+from paddock.testing.tiny import losses
+
+OLD = Path(__file__).parent / "data" / "run_format_2"
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(OLD, tmp_path / "run"))
+
+
+def test_an_old_run_goes_on_as_it_would_have(old_run: Path) -> None:
+    """Weights, optimizer, schedule, data position (the training losses) and the average (the evaluation)."""
+    flags = ["--run-dir", str(old_run), "--checkpoint.load", "auto"]
+    assert run(["train", str(old_run / "config.yaml"), *flags]) == 0
+    assert losses(old_run) == pytest.approx([3.4865769, 3.5151398], rel=1e-5)
+    assert losses(old_run, "train.grad_norm") == pytest.approx([0.7961439, 0.8536117], rel=1e-4)
+    assert losses(old_run, "val.loss") == pytest.approx([3.4653394], rel=1e-5)
+    assert losses(old_run, "summary.best_metric") == pytest.approx([3.4653394], rel=1e-5)
+
+
+def test_an_old_checkpoint_is_evaluated(old_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", str(old_run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["val.loss"] == pytest.approx(3.4780712, rel=1e-5)
+
+
+def test_an_old_checkpoint_gives_its_weights_to_a_new_run(old_run: Path, tmp_path: Path) -> None:
+    flags = ["--checkpoint.load", str(old_run), "--checkpoint.weights-only", "True", "--train.seed", "99"]
+    assert run(["train", str(old_run / "config.yaml"), *flags, "--run-dir", str(tmp_path / "new")]) == 0
+    assert len(losses(tmp_path / "new")) == 4
