@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 import torch
 
-from paddock.data.loader import BatchLoader
-from paddock.data.sampler import share
-from paddock.data.text_rows import by_length
+from paddock.data.loading.loader import BatchLoader
+from paddock.data.loading.padding import by_length
+from paddock.data.loading.sampler import share
 from paddock.models.labels import IGNORED
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World

@@ -18,8 +18,8 @@ from paddock.config.rules import check_recipe
 from paddock.data.config import TokenizerConfig
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import decode
-from paddock.data.images.views import evaluation_view
-from paddock.data.sampler import share
+from paddock.data.images.transforms import evaluation_view
+from paddock.data.loading.sampler import share
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.trained import open_trained
 from paddock.models.labels import IGNORED
