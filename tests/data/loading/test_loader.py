@@ -24,7 +24,7 @@ from paddock.data.language.passages import TrainingPassages
 from paddock.data.language.spans import SpanCorruption, SpanOptions, SpanTokens
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
-from paddock.data.loading.workers import Parcel, WorkerTraceback
+from paddock.data.loading.workers import BatchReader, PackedBatch, WorkerBatches, WorkerTraceback
 from paddock.errors import ConfigError, DataError
 from paddock.testing.data import NumberedSamples, stack
 
@@ -84,7 +84,7 @@ def test_any_tensor_can_be_sent() -> None:
     tensors = [torch.arange(7, dtype=torch.int8), torch.rand(3, 5), torch.rand(2, 3, dtype=torch.bfloat16).T]
     tensors += [torch.tensor(3), torch.tensor([True, False]), torch.zeros(0, 4), torch.rand(4, dtype=torch.float64)]
     batch = {f"tensor {index}": tensor for index, tensor in enumerate(tensors)}
-    received = Parcel.pack(batch).unpack()
+    received = PackedBatch.pack(batch).unpack()
     assert list(received) == list(batch)
     for name, tensor in batch.items():
         assert received[name].dtype == tensor.dtype and torch.equal(received[name], tensor)
@@ -181,6 +181,41 @@ def test_workers_leave_when_their_process_is_killed(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     wait_for(lambda: all(is_gone(int(pid)) for pid in (first, second, server)))
+
+
+UNGUARDED = """
+print("the script runs")
+from paddock.data.loading.loader import StepLoader
+from paddock.data.loading.sampler import Sampler
+from paddock.testing.data import NumberedSamples, stack
+
+with StepLoader(NumberedSamples(), Sampler(2, 4, 1, 0), stack, 0, 8, workers=1) as loader:
+    print([batch["index"].tolist() for batch in loader.next_step()])
+"""
+
+
+def test_workers_do_not_run_the_script_again(tmp_path: Path) -> None:
+    """Which trains, and need not be guarded by `if __name__ == "__main__"`."""
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["the script runs", "[[0, 1], [2, 3], [4, 5], [6, 7]]"], done.stderr
+
+
+def test_starting_workers_leaves_the_main_module_to_other_threads() -> None:
+    script = sys.modules["__main__"]
+    seen = []
+
+    def parts() -> Iterator[range]:
+        seen.append(sys.modules["__main__"])  # the first ones are asked for while the workers start
+        yield range(2)
+
+    batches = WorkerBatches(BatchReader(NumberedSamples(), stack), parts(), workers=1)
+    try:
+        assert next(batches)["index"].tolist() == [0, 1]
+    finally:
+        batches.close()
+    assert seen == [script]
 
 
 def test_workers_open_the_files_themselves(tmp_path: Path) -> None:
