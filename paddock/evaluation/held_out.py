@@ -10,8 +10,7 @@ from dataclasses import asdict
 import torch
 
 from paddock.data.loading.loader import BatchLoader
-from paddock.data.loading.padding import by_length
-from paddock.data.loading.sampler import share
+from paddock.data.loading.sampler import by_length, evaluation_batches
 from paddock.models.labels import IGNORED
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
@@ -35,8 +34,8 @@ def evaluate(
     """
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
-    parts: Sequence[Sequence[int]] = share(count, data, rank, micro)
-    rounds = -(-len(share(count, data, data - 1, micro)) // engine.batches_at_once)  # the last share is the largest
+    parts: Sequence[Sequence[int]] = evaluation_batches(count, data, rank, micro)
+    rounds = -(-len(evaluation_batches(count, data, data - 1, micro)) // engine.batches_at_once)  # the last has most
     if (lengths := getattr(samples, "lengths", None)) is not None:
         mine = [index for part in parts for index in part]
         parts = [[mine[place] for place in part] for part in by_length([int(lengths[index]) for index in mine], micro)]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from paddock.data.loading.padding import by_length, pad_rows
+from paddock.data.loading.loader import pad_rows
+from paddock.data.loading.sampler import by_length
 from paddock.data.questions.config import SPECIAL, QuestionAnsweringData
 from paddock.data.questions.features import QuestionFeatures, build_arrays
 from paddock.data.questions.squad import Question, QuestionSet

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from paddock.data.loading.padding import by_length, pad_rows
+from paddock.data.loading.loader import pad_rows
+from paddock.data.loading.sampler import by_length
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import check_fits

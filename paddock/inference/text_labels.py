@@ -10,7 +10,8 @@ import numpy as np
 
 from paddock.data.labels.config import LabelledTextData
 from paddock.data.labels.text import encode_rows
-from paddock.data.loading.padding import by_length, pad_rows
+from paddock.data.loading.loader import pad_rows
+from paddock.data.loading.sampler import by_length
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import check_fits

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paddock.data.config import DataConfig, TokenizerConfig
-from paddock.data.loading.padding import pad_rows
+from paddock.data.loading.loader import pad_rows
 from paddock.data.loading.sampler import Shuffle
 from paddock.data.questions.config import QuestionAnsweringData
 from paddock.data.questions.features import QuestionFeatures, QuestionFile, load_features

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from paddock.data.config import DataConfig, TokenizerConfig
 from paddock.data.labels.config import LabelledTextData
 from paddock.data.labels.text import LabelledFile, LabelledRows, load_rows
-from paddock.data.loading.padding import pad_rows
+from paddock.data.loading.loader import pad_rows
 from paddock.data.loading.sampler import Shuffle
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import text_tokenizer

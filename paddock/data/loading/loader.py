@@ -1,15 +1,21 @@
-"""Reading the next batches while the model computes with the current ones."""
+"""Batches: read ahead while the model computes with the current ones, and padded where rows differ in length."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+import torch
+
 from paddock.data.loading.sampler import Sampler
 from paddock.data.loading.workers import Batch, BatchReader, WorkerBatches
+
+MULTIPLE = 8
+"""Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
 
 
 class BatchLoader:
@@ -73,3 +79,19 @@ class StepLoader(BatchLoader):
         batches = self.next()
         assert batches, "asked for a step behind the end"
         return batches
+
+
+def pad_rows(samples: Sequence[Mapping[str, Any]], pad: int, longest: int) -> Batch:
+    """`tokens` and `token_types` [batch, time] filled up, and the `lengths` [batch] that hold text.
+
+    Time is the `length` that samples ask for or, where they ask for none, that of the longest row.
+    """
+    lengths = [len(sample["tokens"]) for sample in samples]
+    time = samples[0]["length"] or min(-(-max(lengths) // MULTIPLE) * MULTIPLE, longest)
+    tokens = np.full((len(samples), time), pad, dtype=np.int64)
+    token_types = np.zeros_like(tokens)
+    for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
+        tokens[row, :length] = sample["tokens"]
+        token_types[row, :length] = sample["token_types"]
+    columns = {"tokens": tokens, "token_types": token_types, "lengths": np.array(lengths)}
+    return {name: torch.from_numpy(column) for name, column in columns.items()}

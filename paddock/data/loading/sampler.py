@@ -1,4 +1,4 @@
-"""Which samples make up a step, and a shuffled order of them.
+"""Which samples make up a step or a batch, and a shuffled order of them.
 
 The position in the data is one number, the same for every layout. The order is computed instead of stored, so it takes
 no memory, whatever its length.
@@ -6,6 +6,7 @@ no memory, whatever its length.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -19,7 +20,7 @@ MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class Sampler:
-    """Cuts the endless row of samples into global batches, and a process's share of each into micro-batches."""
+    """Cuts an endless row of samples into global batches, and a rank's part of each into microbatches."""
 
     micro: int
     accumulation: int
@@ -38,10 +39,16 @@ class Sampler:
         return [range(start, start + self.micro) for start in starts]
 
 
-def share(count: int, data_size: int, data_rank: int, micro: int) -> list[range]:
-    """This process's share of `count` evaluation samples: each sample on exactly one process, none left out."""
+def evaluation_batches(count: int, data_size: int, data_rank: int, micro: int) -> list[range]:
+    """The batches of one data-parallel rank out of `count` evaluation samples: each sample on exactly one rank."""
     first, last = count * data_rank // data_size, count * (data_rank + 1) // data_size
     return [range(start, min(start + micro, last)) for start in range(first, last, micro)]
+
+
+def by_length(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """The numbers of rows in batches of `size`, rows of like length together, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    return [order[first : first + size] for first in range(0, len(order), size)]
 
 
 class Shuffle:

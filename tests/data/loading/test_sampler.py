@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.data.loading.sampler import Sampler, share
+from paddock.data.loading.sampler import Sampler, evaluation_batches
 
 LAYOUTS = st.tuples(st.integers(1, 5), st.integers(1, 4), st.sampled_from([1, 2, 3, 4, 7]))
 
@@ -48,6 +48,6 @@ def test_the_batch_may_change_too(layouts: list[tuple[int, int, int]], start: in
 
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 5))
 def test_evaluation_shares_are_exact(count: int, data: int, micro: int) -> None:
-    parts = [part for rank in range(data) for part in share(count, data, rank, micro)]
+    parts = [part for rank in range(data) for part in evaluation_batches(count, data, rank, micro)]
     assert [index for part in parts for index in part] == list(range(count))
     assert all(0 < len(part) <= micro for part in parts)
