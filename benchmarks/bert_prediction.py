@@ -46,7 +46,8 @@ def paddock_lengths(steps: int, bucketed: bool) -> Result:
     """Rows of many lengths: each filled up to 384, or to the longest of a batch of like ones."""
     import torch
 
-    from paddock.data.text_rows import by_length, pad_rows
+    from paddock.data.loading.loader import pad_rows
+    from paddock.data.loading.sampler import by_length
     from paddock.inference.rows import outputs_of
 
     _, model = our_model()

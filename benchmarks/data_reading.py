@@ -75,9 +75,9 @@ def build_index(folder: Path) -> dict[str, float]:
 
 
 def open_index(folder: Path) -> dict[str, float]:
-    from paddock.data.array_cache import cache_beside
-    from paddock.data.epoch_index import EpochIndexes
-    from paddock.data.indexed import IndexedTokens
+    from paddock.data.cache import cache_beside
+    from paddock.data.indexed.reader import IndexedTokens
+    from paddock.data.language.epoch_index import EpochIndexes
 
     started = time.perf_counter()
     corpus = IndexedTokens(folder / "index")
@@ -89,11 +89,10 @@ def open_index(folder: Path) -> dict[str, float]:
 
 
 def read_samples(folder: Path) -> dict[str, float]:
-    from paddock.data.array_cache import cache_beside
-    from paddock.data.blended import BlendedSamples
-    from paddock.data.document_ends import DocumentEnds
-    from paddock.data.gpt import TrainingSamples
-    from paddock.data.indexed import IndexedTokens
+    from paddock.data.cache import cache_beside
+    from paddock.data.indexed.reader import IndexedTokens
+    from paddock.data.language.blend import BlendedSamples
+    from paddock.data.language.windows import DocumentEnds, TrainingSamples
 
     def samples(name: str, ends: DocumentEnds | None = None) -> TrainingSamples:
         corpus = IndexedTokens(folder / name)
@@ -119,7 +118,7 @@ def read_samples(folder: Path) -> dict[str, float]:
 
 def cross_epochs(samples: object) -> dict[str, float]:
     """The longest wait for a sample while the next epoch's index is built and taken into use."""
-    from paddock.data.gpt import TrainingSamples
+    from paddock.data.language.windows import TrainingSamples
 
     assert isinstance(samples, TrainingSamples)
     border = int(samples.samples_per_epoch)

@@ -112,7 +112,7 @@ def usual(folder: Path) -> dict[str, float]:
 
 
 def paddock(folder: Path) -> dict[str, float]:
-    from paddock.data.loader_workers import BatchReader
+    from paddock.data.loading.workers import BatchReader
 
     task = make_task(folder / "photographs")
     reader = BatchReader(task.training_samples(), task.collate)
@@ -127,8 +127,8 @@ def paddock(folder: Path) -> dict[str, float]:
 
 def workers(folder: Path) -> dict[str, float]:
     """What the loader delivers with one and with two processes; making numbers of it is the device's work."""
-    from paddock.data.loader import StepLoader
-    from paddock.data.sampler import Sampler
+    from paddock.data.loading.loader import StepLoader
+    from paddock.data.loading.sampler import Sampler
 
     task, found = make_task(folder / "photographs"), {}
     for count in (1, 2):

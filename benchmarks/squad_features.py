@@ -21,9 +21,9 @@ from report import keep
 from transformers import BertTokenizerFast
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.question_config import QuestionAnsweringData
-from paddock.data.question_features import QuestionFeatures, QuestionFile, load_features
-from paddock.data.text_tokenizer import text_tokenizer
+from paddock.data.questions.config import QuestionAnsweringData
+from paddock.data.questions.features import QuestionFeatures, QuestionFile, load_features
+from paddock.data.tokenizers.load import text_tokenizer
 
 Row = tuple[list[int], int, int]
 """A row's tokens, and where its answer begins and ends."""

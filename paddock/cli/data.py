@@ -111,7 +111,7 @@ def overview() -> str:
 
 def inspect(arguments: list[str]) -> None:
     options = parse(InspectOptions, "data inspect", arguments)
-    from paddock.data.inspection import inspect
+    from paddock.data.indexed.inspection import inspect
     from paddock.jobs.data import TokenizerFiles, find_tokenizer, inspection_page
 
     files = TokenizerFiles(options.tokenizer, options.vocab_file, options.merge_file, options.tokenizer_model)

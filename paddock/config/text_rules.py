@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paddock.config.recipe import Recipe
 from paddock.data.config import MaskedConfig
-from paddock.data.labelled_text_config import LabelledTextData
-from paddock.data.question_config import QuestionAnsweringData
+from paddock.data.labels.config import LabelledTextData
+from paddock.data.questions.config import QuestionAnsweringData
 from paddock.errors import ConfigError, bad_value
 
 MULTIPLE = 8

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 
-import torch
-
-from paddock.data.loader import BatchLoader
-from paddock.data.sampler import share
-from paddock.data.text_rows import by_length
+from paddock.data.loading.loader import BatchLoader
+from paddock.data.loading.sampler import by_length, evaluation_batches
 from paddock.parallel.engine import Engine
 from paddock.parallel.placement import to_device
 from paddock.parallel.world import World
@@ -24,7 +20,6 @@ def evaluate(
     samples: Sequence[Sample],
     world: World,
     micro: int,
-    autocast: torch.autocast,
     limit: int | None = None,
     on_batch: Callable[[int, int], None] | None = None,
     workers: int = 0,
@@ -35,7 +30,7 @@ def evaluate(
     """
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
-    parts: Sequence[Sequence[int]] = share(count, data, rank, micro)
+    parts: Sequence[Sequence[int]] = evaluation_batches(count, data, rank, micro)
     rounds = micro_batches_per_round(count, data, micro, engine.batches_at_once)
     if (lengths := getattr(samples, "lengths", None)) is not None:
         mine = [index for part in parts for index in part]
@@ -48,12 +43,12 @@ def evaluate(
     with BatchLoader(samples, task.collate, parts, engine.batches_at_once, min(workers, len(parts))) as loader:
         for number, size in enumerate(rounds, start=1):
             batches = [task.finish(to_device(batch, world.device)) for batch in loader.next()]
-            found.add(_judge(task, engine, batches, idle * (size - len(batches)), autocast))
+            found.add(_judge(task, engine, batches, idle * (size - len(batches))))
             if on_batch is not None:
                 on_batch(number, len(rounds))
     engine.train()
     everything = Judgement()
-    for told in world.gather(json.dumps(asdict(found))):
+    for told in world.all_gather(json.dumps(asdict(found))):
         everything.add(Judgement(**json.loads(told)))
     return task.metrics(everything)
 
@@ -64,27 +59,21 @@ def micro_batches_per_round(count: int, data: int, micro: int, at_once: int) -> 
     Replicas that share parameters gather them for every pass, so all of them run the same number, whether or not they
     have samples left. Each finds that number by itself.
     """
-    most = len(share(count, data, data - 1, micro))  # the last share is the largest
+    most = len(evaluation_batches(count, data, data - 1, micro))  # the last share is the largest
     return [min(at_once, most - first) for first in range(0, most, at_once)]
 
 
-def _judge(
-    task: Task,
-    engine: Engine,
-    batches: Sequence[Batch],
-    idle: Sequence[Batch],
-    autocast: AbstractContextManager[None],
-) -> Judgement:
+def _judge(task: Task, engine: Engine, batches: Sequence[Batch], idle: Sequence[Batch]) -> Judgement:
     """This process's part of what there is to say of these batches, after which the model computes `idle` ones too."""
     found = Judgement()
     questions = [_asked(batch, task.judges_outputs) for batch in (*batches, *idle)]
     # What idle batches put out is dropped; a process that is not the last of a pipeline gets no outputs at all.
-    outputs = zip(batches, engine.outputs(questions, autocast), strict=False)
+    outputs = zip(batches, engine.outputs(questions), strict=False)
     if task.judges_outputs:
         for batch, output in outputs:
             found.add(task.judge(batch, output.float()))
         return found
-    terms = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
+    terms = sum(task.count(batch) for batch in batches) if engine.leads_replica else 0
     return Judgement({"loss": sum(float(loss) for _, loss in outputs), "count": terms})
 
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from paddock.data.question_config import SPECIAL, QuestionAnsweringData
-from paddock.data.question_features import QuestionFeatures, build_arrays
-from paddock.data.squad import Question, QuestionSet
-from paddock.data.text_rows import by_length, pad_rows
-from paddock.data.tokenizer import check_fits
+from paddock.data.loading.loader import pad_rows
+from paddock.data.loading.sampler import by_length
+from paddock.data.questions.config import SPECIAL, QuestionAnsweringData
+from paddock.data.questions.features import QuestionFeatures, build_arrays
+from paddock.data.questions.squad import Question, QuestionSet
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
+from paddock.data.tokenizers.load import check_fits
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
 from paddock.inference.rows import outputs_of

@@ -8,11 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
-from paddock.data.images.batches import normalise, stack
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import EXTENSIONS
-from paddock.data.images.views import evaluation_view
+from paddock.data.images.transforms import evaluation_view, normalise, stack
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
 from paddock.inference.rows import outputs_of

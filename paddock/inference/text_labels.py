@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from paddock.data.labelled_text import encode_rows
-from paddock.data.labelled_text_config import LabelledTextData
-from paddock.data.text_rows import by_length, pad_rows
-from paddock.data.tokenizer import check_fits
+from paddock.data.labels.config import LabelledTextData
+from paddock.data.labels.text import encode_rows
+from paddock.data.loading.loader import pad_rows
+from paddock.data.loading.sampler import by_length
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
+from paddock.data.tokenizers.load import check_fits
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
 from paddock.inference.rows import outputs_of

@@ -12,7 +12,7 @@ from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, saved_tensors, write_share
 from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
-from paddock.data.tokenizer import load_tokenizer_folder
+from paddock.data.tokenizers.load import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.run_directory import versions, write_classes
 from paddock.jobs.trained import find_classes, find_tokenizer

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.inspection import DocumentSample, Inspection
-from paddock.data.lengths import LengthRange
-from paddock.data.merging import Merger, plan_merge, prefixes_in
-from paddock.data.tokenizer import Tokenizer, load_tokenizer, load_tokenizer_folder
-from paddock.data.verification import Verification, verify
+from paddock.data.indexed.inspection import DocumentSample, Inspection, LengthRange
+from paddock.data.indexed.merging import Merger, plan_merge, prefixes_in
+from paddock.data.indexed.verification import Verification, verify
+from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.errors import ConfigError, DataError, bad_value
 from paddock.telemetry.format import bytes_
 from paddock.telemetry.transfer import transfer

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from paddock.data.tokenizer import Tokenizer
 from paddock.data.tokenizers.interface import check_text
+from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import select
 from paddock.errors import ConfigError
 from paddock.inference.generate import generate

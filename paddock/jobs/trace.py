@@ -10,8 +10,8 @@ import torch
 
 from paddock.config.recipe import Recipe
 from paddock.config.rules import check_recipe
-from paddock.data.loader import StepLoader
-from paddock.data.sampler import Sampler
+from paddock.data.loading.loader import StepLoader
+from paddock.data.loading.sampler import Sampler
 from paddock.jobs.training_run import lay_out
 from paddock.models.registry import parameter_names
 from paddock.parallel.engine import Engine

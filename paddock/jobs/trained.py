@@ -17,7 +17,7 @@ from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.config import DataConfig
-from paddock.data.tokenizer import Tokenizer, load_tokenizer_folder
+from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
 from paddock.errors import DataError
 from paddock.jobs.run_directory import CLASSES, read_classes
 from paddock.models.config import ModelConfig

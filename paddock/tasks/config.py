@@ -11,8 +11,8 @@ DATA_CONFIGS = {
     "image_classification": ("images.config", "ImageData"),
     "language_modeling": ("config", "CorpusConfig"),
     "masked_language_modeling": ("config", "MaskedConfig"),
-    "question_answering": ("question_config", "QuestionAnsweringData"),
-    "sequence_classification": ("labelled_text_config", "LabelledTextData"),
+    "question_answering": ("questions.config", "QuestionAnsweringData"),
+    "sequence_classification": ("labels.config", "LabelledTextData"),
 }
 """By the task's name: a module of the data room, imported when it is asked for, and a class in it."""
 

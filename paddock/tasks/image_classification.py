@@ -12,13 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paddock.data.config import DataConfig, TokenizerConfig
-from paddock.data.images.batches import normalise, stack
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import check_reader
 from paddock.data.images.files import ImageFiles, Part, no_part, open_files
-from paddock.data.images.samples import EvaluationImages, Images, TrainingImages
-from paddock.data.images.stored import StoredImages
+from paddock.data.images.samples import EvaluationImages, Images, StoredImages, TrainingImages
 from paddock.data.images.synthetic import Noise, Shapes
+from paddock.data.images.transforms import normalise, stack
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED

@@ -9,15 +9,13 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from paddock.data.array_cache import cache_beside
-from paddock.data.blended import BlendedSamples, ChainedSamples, blend_weights
+from paddock.data.cache import cache_beside, cache_folder
 from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig
-from paddock.data.corpus import Corpus, split_documents
-from paddock.data.document_ends import find_document_ends
-from paddock.data.gpt import EvaluationSamples, TrainingSamples
-from paddock.data.indexed import IndexedTokens
-from paddock.data.prepare import PreparedCorpus, cache_folder, prepare
-from paddock.data.synthetic import SyntheticCorpus
+from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.language.blend import BlendedSamples, ChainedSamples, blend_weights
+from paddock.data.language.corpus import Corpus, SyntheticCorpus, split_documents
+from paddock.data.language.prepare import PreparedCorpus, prepare
+from paddock.data.language.windows import EvaluationSamples, TrainingSamples, find_document_ends
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED

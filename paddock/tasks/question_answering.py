@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paddock.data.config import DataConfig, TokenizerConfig
-from paddock.data.question_config import QuestionAnsweringData
-from paddock.data.question_features import QuestionFeatures, QuestionFile, load_features
-from paddock.data.shuffle import Shuffle
-from paddock.data.text_rows import pad_rows
-from paddock.data.text_tokenizer import text_tokenizer
+from paddock.data.loading.loader import pad_rows
+from paddock.data.loading.sampler import Shuffle
+from paddock.data.questions.config import QuestionAnsweringData
+from paddock.data.questions.features import QuestionFeatures, QuestionFile, load_features
 from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.load import text_tokenizer
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
 from paddock.tasks.answer_scores import score_answers

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paddock.data.config import DataConfig, TokenizerConfig
-from paddock.data.labelled_text import LabelledFile, LabelledRows, load_rows
-from paddock.data.labelled_text_config import LabelledTextData
-from paddock.data.shuffle import Shuffle
-from paddock.data.text_rows import pad_rows
-from paddock.data.text_tokenizer import text_tokenizer
+from paddock.data.labels.config import LabelledTextData
+from paddock.data.labels.text import LabelledFile, LabelledRows, load_rows
+from paddock.data.loading.loader import pad_rows
+from paddock.data.loading.sampler import Shuffle
 from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.load import text_tokenizer
 from paddock.errors import DataError, bad_value
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED

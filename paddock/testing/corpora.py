@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.corpus import Corpus
-from paddock.data.indexed import IndexedTokens
-from paddock.data.indexed_writer import IndexedWriter
+from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.indexed.writer import IndexedWriter
+from paddock.data.language.corpus import Corpus
 from paddock.testing.data import NumberedCorpus
 
 

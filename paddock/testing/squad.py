@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from paddock.data.question_synthetic import synthetic_squad
+from paddock.data.questions.synthetic import synthetic_squad
 
 
 def write_squad(folder: Path, train: int = 3000, validation: int = 300, unanswerable: bool = False) -> Path:

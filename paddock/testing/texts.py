@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from paddock.data.embedded import embedded_documents
+from paddock.data.language.prepare import embedded_documents
 from paddock.data.preprocess.job import PreprocessJob
 
 MakeJob = Callable[..., PreprocessJob]

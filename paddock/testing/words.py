@@ -6,8 +6,8 @@ import string
 from pathlib import Path
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.tokenizer import load_tokenizer
 from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.load import load_tokenizer
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("berlin", "the", "is", "in", "capital", "of", "who", "where", "germany", "##ing", "##s")

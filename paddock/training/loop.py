@@ -19,8 +19,8 @@ from torch.optim import Optimizer
 
 from paddock.checkpoint.directory import CheckpointDirectory
 from paddock.checkpoint.tensors import MODEL, tensors_of
-from paddock.data.loader import StepLoader
-from paddock.data.sampler import Sampler
+from paddock.data.loading.loader import StepLoader
+from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
 from paddock.parallel.engine import Engine
 from paddock.parallel.statistics import average_statistics, statistics_of

@@ -12,7 +12,7 @@ import pytest
 
 from paddock.checkpoint import storage
 from paddock.cli.main import run
-from paddock.data.indexed_writer import IndexedWriter
+from paddock.data.indexed.writer import IndexedWriter
 from paddock.testing.tiny import TINY, losses
 
 

@@ -12,7 +12,7 @@ import torch
 
 from paddock.cli.main import VERBS, run
 from paddock.config.load import load_recipe, save_recipe
-from paddock.data.indexed_writer import IndexedWriter
+from paddock.data.indexed.writer import IndexedWriter
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.data.indexed import IndexedTokens
-from paddock.data.indexed_writer import IndexedWriter
-from paddock.data.tokenizer import train_tokenizer
+from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.indexed.writer import IndexedWriter
+from paddock.data.tokenizers.load import train_tokenizer
 from paddock.testing.index_bytes import INDEX, TOKENS, put
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a \x1b[31mred\tmat\nand a second line"]

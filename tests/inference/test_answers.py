@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paddock.data.question_config import QuestionAnsweringData
+from paddock.data.questions.config import QuestionAnsweringData
 from paddock.errors import ConfigError, DataError
 from paddock.inference.answers import AnswerPredictor, AskedQuestion
 from paddock.inference.predictors import Tools, predictor_of

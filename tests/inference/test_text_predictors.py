@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paddock.data.config import DataConfig, MaskedConfig
-from paddock.data.labelled_text_config import LabelledTextData
+from paddock.data.labels.config import LabelledTextData
 from paddock.errors import DataError
 from paddock.inference.predictors import Predictor, Tools, predictor_of
 from paddock.models.bert.config import BertConfig

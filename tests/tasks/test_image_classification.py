@@ -18,8 +18,8 @@ from paddock.config.rules import check_recipe
 from paddock.data.config import TokenizerConfig
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import decode
-from paddock.data.images.views import evaluation_view
-from paddock.data.sampler import share
+from paddock.data.images.transforms import evaluation_view
+from paddock.data.loading.sampler import evaluation_batches
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.trained import open_trained
 from paddock.models.labels import IGNORED
@@ -44,7 +44,7 @@ def judged(outputs: torch.Tensor, labels: torch.Tensor, processes: int = 1) -> d
     task = task_of(outputs.shape[1], source="synthetic")
     found = Judgement({"loss": 0.0, "count": 0.0})
     for rank in range(processes):
-        for part in share(len(labels), processes, rank, 4):
+        for part in evaluation_batches(len(labels), processes, rank, 4):
             where = torch.tensor(list(part))
             found.add(task.judge({"labels": labels[where]}, outputs[where]))
     return task.metrics(found)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from paddock.data.loader_workers import BatchReader
-from paddock.data.question_config import QuestionAnsweringData
+from paddock.data.loading.workers import BatchReader
+from paddock.data.questions.config import QuestionAnsweringData
 from paddock.errors import UserError
 from paddock.tasks.question_answering import QuestionAnswering
 from paddock.tasks.task import Batch, Judgement

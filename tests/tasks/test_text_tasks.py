@@ -12,7 +12,7 @@ import torch
 
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
-from paddock.data.indexed_writer import IndexedWriter
+from paddock.data.indexed.writer import IndexedWriter
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.task import build_task, prepare_data
 from paddock.models.labels import IGNORED

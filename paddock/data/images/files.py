@@ -1,13 +1,17 @@
-"""What a collection of labelled image files offers, wherever they lie."""
+"""What a collection of labelled image files offers, wherever they lie; and how their names are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.cache import Arrays, cache_folder
 from paddock.data.images.config import ImageData
-from paddock.data.prepare import cache_folder
 from paddock.errors import DataError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -55,3 +59,32 @@ def no_part(data: ImageData, part: Part) -> DataError:
     if part == "val":
         fix += "; or set --evaluate.every None"
     return DataError(f"{data.path} has no {places[data.source]}", why="that is where images are looked for", fix=fix)
+
+
+class Names(Sequence[str]):
+    """Strings by their number: arrays that can be mapped into memory. A list of a million takes seconds to load."""
+
+    def __init__(self, letters: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self.letters, self._ends = letters, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        begin = self._ends.item(index - 1) if index else 0
+        return os.fsdecode(self.letters[begin : self._ends.item(index)].tobytes())
+
+    @staticmethod
+    def pack(name: str, strings: Iterable[str]) -> Arrays:
+        """The arrays of some strings, for a file in which they are called `name`."""
+        encoded = [os.fsencode(string) for string in strings]
+        return {
+            f"{name}.letters": np.frombuffer(b"".join(encoded), np.uint8),
+            f"{name}.ends": np.cumsum([len(letters) for letters in encoded], dtype=np.int64),
+        }
+
+    @staticmethod
+    def unpack(name: str, arrays: Arrays) -> Names:
+        return Names(arrays[f"{name}.letters"], arrays[f"{name}.ends"])

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from paddock.data.array_cache import ArrayCache, Arrays
-from paddock.data.images.files import EXTENSIONS
-from paddock.data.images.names import Names
+from paddock.data.cache import ArrayCache, Arrays
+from paddock.data.images.files import EXTENSIONS, Names
 from paddock.errors import DataError
 
 HIDDEN = "."

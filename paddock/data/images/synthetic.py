@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import Pixels
 from paddock.data.images.samples import View, random_numbers
-from paddock.data.images.views import vary
+from paddock.data.images.transforms import vary
 
 Plane = NDArray[np.float32]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from paddock.data.preprocess.inputs import Input
-from paddock.data.preprocess.streams import OpenInput, open_input, reading_errors
+from paddock.data.preprocess.inputs import Input, OpenInput, open_input, reading_errors
 from paddock.errors import DataError
 from paddock.telemetry.format import bytes_
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.indexed_writer import WriterPosition
+from paddock.data.indexed.writer import WriterPosition
 from paddock.data.preprocess.chunks import Position
 from paddock.data.preprocess.inputs import Input
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder

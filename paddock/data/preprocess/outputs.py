@@ -1,11 +1,12 @@
-"""What a job writes: an indexed corpus for every key, and the list of lines that were skipped."""
+"""What a job writes: an indexed corpus for every key, and the list of lines that were skipped. One job at a time."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,11 +14,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from paddock.data.indexed_writer import IndexedWriter, WriterPosition
-from paddock.data.preprocess.encoding import EncodedChunk
+from paddock.data.indexed.writer import IndexedWriter, WriterPosition
+from paddock.data.preprocess.encoding import BadLine, EncodedChunk
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Progress
-from paddock.data.preprocess.lines import BadLine
 from paddock.errors import DataError
 from paddock.files import disk_errors
 
@@ -130,3 +130,36 @@ def remove_partial(job: PreprocessJob, outputs: Sequence[str]) -> None:
     parts = ("bin", "sizes", "documents", "idx")
     for name in [*(f"{output}.{part}" for output in outputs for part in parts), skipped_list(job)]:
         Path(f"{name}.partial").unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(prefix: str) -> Iterator[None]:
+    """Hold `PREFIX.lock`, which the kernel frees even if the process is killed; an error if another job has it."""
+    path = Path(f"{prefix}.lock")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _take(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _take(path: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise DataError(
+                f"another `paddock preprocess` is writing {path.with_suffix('')}",
+                fix="wait for it, or choose another --output-prefix",
+            ) from None
+        except OSError:  # a file system without locks
+            return descriptor
+        # Whoever held the lock may have removed the file between our opening and our locking it.
+        if path.exists() and os.path.samestat(os.stat(path), os.fstat(descriptor)):
+            return descriptor
+        os.close(descriptor)

@@ -8,15 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from paddock.data.indexed_writer import WriterPosition
-from paddock.data.preprocess.alone import alone
+from paddock.data.indexed.writer import WriterPosition
 from paddock.data.preprocess.chunks import Chunk, read_chunks
 from paddock.data.preprocess.encoding import ChunkEncoder, EncodedChunk
-from paddock.data.preprocess.inputs import Input, find_inputs, look_at
+from paddock.data.preprocess.inputs import Input, check_readable, find_inputs, look_at
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Counts, Journal, Progress, facts_of
-from paddock.data.preprocess.outputs import Outputs, WrittenCorpus, check_free, remove_partial, skipped_list
-from paddock.data.preprocess.streams import check_readable
+from paddock.data.preprocess.outputs import Outputs, WrittenCorpus, alone, check_free, remove_partial, skipped_list
 from paddock.data.preprocess.workers import chunk_encoding
 from paddock.errors import DataError, UserError
 

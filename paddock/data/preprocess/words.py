@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from paddock.data.tokenizer import Tokenizer
 from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.load import Tokenizer
 
 # The common kinds of white space begin a word. About others (control characters, mostly) tokenizers differ, so what
 # they stand between stays together.

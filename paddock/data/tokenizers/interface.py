@@ -94,8 +94,8 @@ class Tokenizer(ABC):
         return self.encode_batch([text])[0]
 
     def unmarked(self) -> NDArray[np.int64]:
-        """For every id, the id without its mark of a Chinese word (see paddock/data/chinese.py): what a model of
-        plain characters reads and predicts. Without such marks every id stands for itself."""
+        """For every id, the id without its mark of a Chinese word (see tokenizers/chinese.py): what a model of plain
+        characters reads and predicts. Without such marks every id stands for itself."""
         return np.arange(self.vocab_size)
 
     def special_id(self, part: str) -> int | None:

@@ -14,11 +14,10 @@ import torch
 from paddock.data.config import TokenizerConfig
 from paddock.data.images.config import ImageData
 from paddock.data.images.decode import decode
-from paddock.data.images.samples import EvaluationImages, TrainingImages
-from paddock.data.images.stored import MOST_IN_A_ROW
-from paddock.data.images.views import training_view
-from paddock.data.loader import StepLoader
-from paddock.data.sampler import Sampler
+from paddock.data.images.samples import MOST_IN_A_ROW, EvaluationImages, TrainingImages
+from paddock.data.images.transforms import training_view
+from paddock.data.loading.loader import StepLoader
+from paddock.data.loading.sampler import Sampler
 from paddock.errors import DataError
 from paddock.models.labels import IGNORED
 from paddock.models.resnet.config import ResNetConfig

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.embedded import embedded_documents
+from paddock.data.language.prepare import embedded_documents
 from paddock.data.preprocess.job import PreprocessJob
-from paddock.data.tokenizer import train_tokenizer
+from paddock.data.tokenizers.load import train_tokenizer
 from paddock.testing.texts import MakeJob
 
 

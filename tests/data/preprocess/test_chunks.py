@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.data.preprocess import chunks as cutting
-from paddock.data.preprocess import streams
+from paddock.data.preprocess import inputs as module
 from paddock.data.preprocess.chunks import Position, read_chunks
-from paddock.data.preprocess.inputs import find_inputs, look_at
-from paddock.data.preprocess.streams import check_readable
+from paddock.data.preprocess.inputs import check_readable, find_inputs, look_at
 from paddock.errors import ConfigError, DataError, MachineError
 
 
@@ -133,7 +132,7 @@ def test_zst_without_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         raise ImportError(name)
 
     (tmp_path / "a.zst").write_bytes(b"")
-    monkeypatch.setattr(streams, "import_module", missing)
+    monkeypatch.setattr(module, "import_module", missing)
     with pytest.raises(MachineError, match=r"needs the package zstandard(.|\n)*pip install zstandard"):
         check_readable(look_at(str(tmp_path / "a.zst")))
 

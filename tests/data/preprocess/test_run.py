@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.indexed import IndexedTokens
+from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.language.sentences import split_sentences
 from paddock.data.preprocess import run as running
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
 from paddock.data.preprocess.run import Watch, preprocess
-from paddock.data.sentences import split_sentences
-from paddock.data.tokenizer import load_tokenizer, train_tokenizer
+from paddock.data.tokenizers.load import load_tokenizer, train_tokenizer
 from paddock.errors import ConfigError, DataError, MachineError
 from paddock.testing.texts import MakeJob, sample_texts, write_lines
 

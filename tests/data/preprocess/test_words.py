@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paddock.data.config import TokenizerConfig
 from paddock.data.preprocess.words import Border, WordMemory, find_border
-from paddock.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, train_tokenizer
 
 CONTROLS = [chr(code) for code in range(32)] + ["\x7f", "\x85", "\u200b", "\ufeff", "\u180e"]
 SPACES = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()]

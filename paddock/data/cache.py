@@ -1,0 +1,213 @@
+"""What takes long to build and is kept for next time: folders, and arrays that every process maps into memory.
+
+A file of arrays is one line of JSON (what it was made from, and where its arrays lie) with the arrays behind it.
+Whoever finds none builds it under a lock, which the kernel frees even if the process is killed; the others wait and
+then map the same file. It takes its name only when complete. What a file was made from is compared and its content is
+summed up before it is used, so that a stale, truncated or damaged one is built again. Where no folder can be
+written, the arrays stay in memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.config import DataConfig
+from paddock.data.indexed.reader import IndexedTokens
+from paddock.errors import MachineError
+from paddock.files import atomic_write, disk_errors
+
+Arrays = dict[str, NDArray[Any]]
+
+SUFFIX = ".arrays"
+KEPT = 4
+"""Files in a folder, besides those in use."""
+HEADER, ALIGNMENT = 4096, 64
+"""Bytes: the line of JSON with the blanks behind it, and what the arrays' offsets are multiples of."""
+PATIENCE = 900.0
+"""Seconds to wait for another process's build, before building in memory."""
+
+
+@dataclass(frozen=True)
+class ArrayCache:
+    """Files of arrays made from one corpus, in the first of the folders that can be used."""
+
+    folders: tuple[Path, ...]
+    fingerprint: str
+
+    def get(
+        self, key: dict[str, Any], build: Callable[[], Arrays], holds: Callable[[Arrays], bool] = lambda arrays: True
+    ) -> Arrays:
+        """The arrays that `build` makes, from their file if there is one. `key` says what decides their content.
+
+        Where that is not known beforehand, `holds` tells of arrays from a file whether they are still true.
+        """
+        key = {**key, "corpus": self.fingerprint}
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24] + SUFFIX
+        for folder in self.folders:
+            if (found := _read(folder / name, key)) is not None and holds(found):
+                return found
+        built: Arrays | None = None
+        for folder in self.folders:
+            with _locked(folder) as usable:
+                if not usable:
+                    continue
+                if (found := _read(folder / name, key)) is not None and holds(found):
+                    return found
+                built = build() if built is None else built
+                if _write(folder / name, key, built) and (found := _read(folder / name, key)) is not None:
+                    _clean(folder)
+                    return found
+        return build() if built is None else built
+
+
+def cache_beside(corpus: IndexedTokens, fallback: Path) -> ArrayCache:
+    """A cache in a folder beside the corpus, or else below `fallback`."""
+    place = Path(corpus.prefix).absolute()
+    elsewhere = f"{place.name}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
+    return ArrayCache((Path(f"{place}.paddock"), fallback / "arrays" / elsewhere), fingerprint(corpus))
+
+
+def fingerprint(corpus: IndexedTokens, blocks: int = 64, entries: int = 1024) -> str:
+    """Changes whenever the index file does: its size, its time, and blocks of its content from all over it."""
+    status = os.stat(f"{corpus.prefix}.idx")
+    digest = hashlib.sha256(repr((status.st_size, status.st_mtime_ns)).encode())
+    for array in (corpus.sizes, corpus.documents):
+        digest.update(f"{array.dtype.str} {len(array)}".encode())
+        for begin in np.linspace(0, max(0, len(array) - entries), blocks, dtype=np.int64).tolist():
+            digest.update(array[begin : begin + entries].tobytes())
+    return digest.hexdigest()[:24]
+
+
+def cache_folder(data: DataConfig) -> Path:
+    """Where prepared data is kept."""
+    if data.cache is not None:
+        return Path(data.cache).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "paddock"
+
+
+def build_folder(folder: Path, build: Callable[[Path], None]) -> None:
+    """Make a folder, unless it is there: `build` fills another one, which takes the name when it is complete."""
+    if folder.is_dir():
+        return
+    with disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        build(partial)
+        os.chmod(partial, 0o755)
+        os.rename(partial, folder)
+    except OSError:
+        if not folder.is_dir():  # otherwise another job was faster, with the same result
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _read(path: Path, key: dict[str, Any]) -> Arrays | None:
+    """The arrays of a file, mapped; None if there is no such file or if it cannot be trusted."""
+    try:
+        with open(path, "rb") as stream:
+            # Held as long as the mapping, which keeps the file open: nobody removes what is in use.
+            _lock(stream, fcntl.LOCK_SH)
+            if not os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
+                return None
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        header = json.loads(content[:HEADER])
+        if header["key"] != key:
+            return None
+        arrays: Arrays = {}
+        for name, entry in header["arrays"].items():
+            count = int(np.prod(entry["shape"], dtype=np.int64))
+            array = np.frombuffer(content, entry["dtype"], count, entry["offset"]).reshape(entry["shape"])
+            if _checksum(array) != entry["checksum"]:
+                return None
+            arrays[name] = array
+        return arrays
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _write(path: Path, key: dict[str, Any], arrays: Arrays) -> bool:
+    entries, offsets, end = {}, [], HEADER
+    for name, array in arrays.items():
+        offset = -(-end // ALIGNMENT) * ALIGNMENT
+        entries[name] = {"dtype": array.dtype.str, "shape": array.shape, "offset": offset, "checksum": _checksum(array)}
+        offsets.append(offset)
+        end = offset + array.nbytes
+    header = json.dumps({"key": key, "arrays": entries}).encode()
+    assert len(header) < HEADER, "a key is a handful of numbers"
+    try:
+        with atomic_write(path, "wb") as stream:
+            stream.write(header.ljust(HEADER - 1) + b"\n")
+            for offset, array in zip(offsets, arrays.values(), strict=True):
+                stream.write(bytes(offset - stream.tell()))
+                stream.write(np.ascontiguousarray(array).data)
+    except (OSError, MachineError):
+        return False
+    return True
+
+
+def _checksum(array: NDArray[Any]) -> int:
+    """The sum of the content as 8-byte numbers: as fast as memory can be read."""
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = len(content) // 8 * 8
+    words = int(content[:whole].view(np.uint64).sum(dtype=np.uint64))
+    return (words + int.from_bytes(content[whole:].tobytes(), "little")) % 2**64
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the folder's lock; False if the folder cannot be written, or knows no locks."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = open(folder / "lock", "ab")  # noqa: SIM115 (closed below)
+    except OSError:
+        yield False
+        return
+    with stream:
+        deadline, taken = time.monotonic() + PATIENCE, None
+        while taken is None and time.monotonic() < deadline:
+            try:
+                taken = _lock(stream, fcntl.LOCK_EX)
+            except BlockingIOError:
+                time.sleep(0.05)
+        yield bool(taken)
+
+
+def _lock(stream: IO[bytes], kind: int) -> bool:
+    """Take a lock now, or raise BlockingIOError; False on file systems that have none."""
+    try:
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _clean(folder: Path) -> None:
+    """Remove what killed processes left half written, and the oldest files that nobody uses. Needs the lock."""
+    for path in folder.glob(".*.partial"):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        files = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in files[KEPT:]:
+            with suppress(OSError), open(path, "rb") as stream:
+                if _lock(stream, fcntl.LOCK_EX):
+                    path.unlink()

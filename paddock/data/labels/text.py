@@ -1,0 +1,211 @@
+"""Texts with labels, from JSON lines or tables, as rows of tokens: [CLS] text [SEP], or [CLS] text [SEP] pair [SEP]."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.cache import ArrayCache, Arrays, cache_folder
+from paddock.data.labels.config import LabelledTextData
+from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.interface import check_text
+from paddock.errors import ConfigError, DataError
+
+SYNTHETIC = {"train": range(3000), "validation": range(100_000, 100_500)}
+WORDS = {
+    "good": "lovely brilliant warm funny clever moving".split(),
+    "bad": "dull clumsy cold boring silly empty".split(),
+}
+THINGS = "film book play song story game".split()
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text, maybe a second one, and its label as it is written."""
+
+    text: str
+    pair: str | None
+    label: str
+
+
+@dataclass(frozen=True)
+class LabelledFile:
+    """The content of one part of the data."""
+
+    name: str
+    raw: bytes
+
+    @classmethod
+    def read(cls, data: LabelledTextData, part: str) -> LabelledFile:
+        """The part "train" or "validation"."""
+        if data.source == "synthetic":
+            lines = (json.dumps(_synthetic(number)) for number in SYNTHETIC[part])
+            return cls(f"synthetic-{part}", "\n".join(lines).encode())
+        named: str | None = getattr(data, part)
+        if named is None:
+            raise ConfigError(
+                f"data.{part} is not set", why="there are no texts to read", fix=f"set --data.{part} FILE"
+            )
+        path = Path(named).expanduser()
+        try:
+            return cls(str(path), path.read_bytes())
+        except OSError as error:
+            raise DataError(f"cannot read {path}", why=error.strerror or "", fix=f"check --data.{part}") from None
+
+    def examples(self, data: LabelledTextData) -> list[Example]:
+        """Every line, checked."""
+        columns = (data.text, *([] if data.pair is None else [data.pair]), data.label)
+        if data.source == "synthetic":
+            columns = ("text", "label")
+        found = []
+        for where, line in self._lines(data.source):
+            values = [line.get(column) for column in columns]
+            for column, value in zip(columns, values, strict=True):
+                if value is None or isinstance(value, list | dict):
+                    there = ", ".join(map(str, line)) or "nothing"
+                    raise DataError(f'{where} has no "{column}"', why=f"it has {there}", fix=_naming_flag(column, data))
+            text, pair, label = str(values[0]), str(values[1]) if len(values) == 3 else None, str(values[-1])
+            check_text(where, text + (pair or ""))
+            found.append(Example(text, pair, label))
+        if not found:
+            raise DataError(f"{self.name} has no lines")
+        return found
+
+    def _lines(self, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        try:
+            content = self.raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{self.name} is not text in UTF-8", why=str(error)) from None
+        # Not splitlines: a text may hold what Unicode, too, calls the end of a line.
+        lines = [(f"{self.name}:{number}", line) for number, line in enumerate(content.split("\n"), start=1)]
+        yield from _table(lines) if source == "tsv" else _objects(lines)
+
+
+def _table(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Columns between tabs, without quotes; the first line names them."""
+    names: list[str] | None = None
+    for where, line in lines:
+        values = line.removesuffix("\r").split("\t")
+        if values == [""]:
+            continue
+        if names is None:
+            names = values
+            continue
+        if len(values) > len(names):
+            raise DataError(f"{where} has more columns than the first line")
+        yield where, dict(zip(names, values, strict=False))
+
+
+def _objects(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, line in lines:
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{where} is not JSON", why=str(error)) from None
+        if not isinstance(value, dict):
+            raise DataError(f"{where} is no JSON object", why=f"it is {line[:40]}")
+        yield where, value
+
+
+class LabelledRows:
+    """The rows of a file, by their number, and the labels that occur in it."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self.classes: tuple[str, ...] = tuple(json.loads(arrays["classes"].tobytes()))
+        self.lengths: NDArray[np.int64] = np.diff(arrays["rows_begin"])
+        self.labels: NDArray[np.int32] = arrays["labels"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def row(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A row's tokens, and their types: 0 the text, 1 the pair."""
+        begin = self._arrays["rows_begin"]
+        tokens = self._arrays["rows"][begin.item(index) : begin.item(index + 1)].astype(np.int64)
+        token_types = (np.arange(len(tokens)) >= self._arrays["first"].item(index)).astype(np.int64)
+        return tokens, token_types
+
+
+def load_rows(file: LabelledFile, tokenizer: EngineTokenizer, data: LabelledTextData) -> LabelledRows:
+    """The rows of a file: found in the cache, or made and kept there."""
+    digest = hashlib.sha256(file.raw)
+    digest.update(tokenizer.engine.to_str().encode())
+    place = Path(file.name).absolute()
+    folder = f"{place.stem}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
+    cache = ArrayCache((cache_folder(data) / "labelled" / folder,), digest.hexdigest()[:24])
+    names = ("source", "text", "pair", "label", "sequence_length")
+    key = {"kind": "labelled 1"} | {name: getattr(data, name) for name in names}
+    return LabelledRows(cache.get(key, lambda: _arrays(file.examples(data), tokenizer, data)))
+
+
+def encode_rows(
+    texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: EngineTokenizer, longest: int
+) -> list[tuple[list[int], int]]:
+    """Each text as a row of at most `longest` tokens, and where its second text begins."""
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    assert cls is not None and sep is not None
+    first = tokenizer.encode_plain(list(texts))
+    if pairs is None:
+        rows = [[cls, *ids[: longest - 2], sep] for ids in first]
+        return [(row, len(row)) for row in rows]
+    found = []
+    for one, other in zip(first, tokenizer.encode_plain(list(pairs)), strict=True):
+        keep, keep_other = _fit(len(one), len(other), longest - 3)
+        row = [cls, *one[:keep], sep, *other[:keep_other], sep]
+        found.append((row, keep + 2))
+    return found
+
+
+def class_names(labels: Sequence[str]) -> list[str]:
+    """The labels that occur, in order: numbers by their value."""
+    distinct = set(labels)
+    numbers = all(label.lstrip("-").isdecimal() for label in distinct)
+    return sorted(distinct, key=int if numbers else None)
+
+
+def _arrays(examples: Sequence[Example], tokenizer: EngineTokenizer, data: LabelledTextData) -> Arrays:
+    pairs = [example.pair or "" for example in examples] if data.pair is not None else None
+    encoded = encode_rows([example.text for example in examples], pairs, tokenizer, data.sequence_length)
+    classes = class_names([example.label for example in examples])
+    number = {name: index for index, name in enumerate(classes)}
+    return {
+        "rows": np.array([token for row, _ in encoded for token in row], dtype=np.int32),
+        "rows_begin": np.concatenate([[0], np.cumsum([len(row) for row, _ in encoded], dtype=np.int64)]),
+        "first": np.array([first for _, first in encoded], dtype=np.int32),
+        "labels": np.array([number[example.label] for example in examples], dtype=np.int32),
+        "classes": np.frombuffer(json.dumps(classes).encode(), dtype=np.uint8),
+    }
+
+
+def _fit(one: int, other: int, room: int) -> tuple[int, int]:
+    """How much of two texts to keep: the longer gives way until they are alike."""
+    if one + other <= room:
+        return one, other
+    half = room // 2
+    if one <= half:
+        return one, room - one
+    return (room - other, other) if other <= room - half else (half, room - half)
+
+
+def _naming_flag(column: str, data: LabelledTextData) -> str:
+    field = next(name for name in ("text", "pair", "label") if getattr(data, name) == column)
+    return f"name the column with --data.{field}"
+
+
+def _synthetic(number: int) -> dict[str, str]:
+    generator = np.random.default_rng([21, number])
+    label = str(generator.choice(list(WORDS)))
+    words = [str(word) for word in generator.choice(WORDS[label], 2, replace=False)]
+    thing = str(generator.choice(THINGS))
+    form = ("The {2} was {0} and {1}.", "A {0} {2}, and {1} too.", "What a {0}, {1} {2} that was!")
+    return {"text": form[int(generator.integers(len(form)))].format(*words, thing), "label": label}

@@ -1,0 +1,149 @@
+"""Tokenizers: from a recipe or a folder, learned from text, and whether one fits a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from paddock.data.cache import build_folder, cache_folder
+from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.data.tokenizers.chinese import WholeWordTokenizer
+from paddock.data.tokenizers.engine import (
+    FILE_NAME,
+    EngineTokenizer,
+    read_bpe,
+    read_engine,
+    read_wordpiece,
+    train_bpe,
+    train_wordpiece,
+)
+from paddock.data.tokenizers.interface import CONFIG_NAME, USUAL_NAMES, Tokenizer
+from paddock.data.tokenizers.sentencepiece import MODEL_NAME, SentencePieceTokenizer
+from paddock.errors import ConfigError, DataError, UserError
+
+__all__ = ["Tokenizer", "check_fits", "load_tokenizer", "load_tokenizer_folder", "train_tokenizer"]
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+def train_tokenizer(texts: Iterable[str], vocab: int, end_of_text: str | None = None) -> EngineTokenizer:
+    """Learn a byte-level BPE, GPT-2's kind, from text."""
+    return train_bpe(texts, vocab, end_of_text or END_OF_TEXT)
+
+
+def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
+    """The tokenizer that a recipe's files describe; None where the recipe has none, or has yet to learn it."""
+    if config.kind == "file":
+        assert config.path is not None
+        return EngineTokenizer(read_engine(Path(config.path)), config.end_of_text)
+    if config.kind == "gpt2":
+        assert config.vocab is not None and config.merges is not None
+        return read_bpe(Path(config.vocab), Path(config.merges), config.end_of_text)
+    if config.kind == "wordpiece":
+        assert config.vocab is not None
+        engine = read_wordpiece(Path(config.vocab), config.lower_case, config.extra_ids or 0)
+        return _choose(config.chinese_whole_words)(engine, config.end_of_text or "[SEP]")
+    if config.kind == "sentencepiece":
+        assert config.model is not None
+        return SentencePieceTokenizer(Path(config.model), config.extra_ids, config.end_of_text)
+    return None
+
+
+def load_tokenizer_folder(folder: Path, end_of_text: str | None = None) -> Tokenizer | None:
+    """The tokenizer in a run directory, a prepared corpus or a Hugging Face folder, if there is one."""
+    settings = read_settings(folder / CONFIG_NAME)
+    named = {part: name for part in USUAL_NAMES if (name := _token_name(settings.get(f"{part}_token")))}
+    end_of_text = end_of_text or _token_name(settings.get("eos_token"))
+    whole_words = _choose(bool(settings.get("chinese_whole_words")))
+    if (folder / FILE_NAME).is_file():
+        return whole_words(read_engine(folder / FILE_NAME), end_of_text, named)
+    if (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
+        return read_bpe(folder / "vocab.json", folder / "merges.txt", end_of_text, named)
+    if (folder / MODEL_NAME).is_file():
+        return SentencePieceTokenizer(folder / MODEL_NAME, settings.get("extra_ids"), end_of_text)
+    if (folder / "vocab.txt").is_file():
+        lower_case = bool(settings.get("do_lower_case", True))  # as transformers takes it
+        return whole_words(read_wordpiece(folder / "vocab.txt", lower_case), end_of_text or "[SEP]", named)
+    return None
+
+
+def text_tokenizer(
+    data: DataConfig,
+    config: TokenizerConfig,
+    vocab: int,
+    texts: Callable[[], list[str]],
+    parts: Collection[str] = ("cls", "sep", "pad"),
+) -> EngineTokenizer:
+    """The recipe's tokenizer, one that has these special tokens and knows where each token lies in the text."""
+    tokenizer = _learned(data, config, vocab, texts()) if config.kind == "trained" else load_tokenizer(config)
+    if not isinstance(tokenizer, EngineTokenizer):
+        raise ConfigError(
+            f"tokenizer.kind = {config.kind}",
+            why="this task reads text, and needs to know where in it each token lies",
+            fix="set --tokenizer.kind wordpiece with --tokenizer.vocab, or file, or trained",
+        )
+    check_fits(tokenizer, vocab, parts=parts)
+    return tokenizer
+
+
+def check_fits(tokenizer: Tokenizer, vocab: int, *, parts: Collection[str] = (), sentinels: int = 0) -> None:
+    """Whether a model of `vocab` tokens can be trained with this tokenizer, by a task that needs these special
+    tokens (end_of_text, pad, cls, sep, mask, unk) and this many sentinels."""
+    if tokenizer.vocab_size > vocab:
+        raise ConfigError(
+            f"model.vocab = {vocab}",
+            why=f"the tokenizer has {tokenizer.vocab_size} tokens",
+            fix=f"set --model.vocab {tokenizer.vocab_size}",
+        )
+    for part in parts:
+        if tokenizer.special_id(part) is None:
+            usual = " or ".join(USUAL_NAMES[part])
+            raise ConfigError(
+                f"the tokenizer has no {part.replace('_', ' ')} token",
+                why=f"this task needs one, and its vocabulary of {tokenizer.vocab_size} has no {usual}",
+                fix="set --tokenizer.end-of-text" if part == "end_of_text" else "use a tokenizer that has one",
+            )
+    if len(tokenizer.sentinel_ids) < sentinels:
+        raise ConfigError(
+            f"the tokenizer has {len(tokenizer.sentinel_ids)} sentinels",
+            why=f"this task needs {sentinels}: <extra_id_0> to <extra_id_{sentinels - 1}>",
+            fix=f"set --tokenizer.extra-ids {sentinels}, with tokenizer.kind sentencepiece or wordpiece",
+        )
+
+
+def _choose(whole_words: bool) -> type[EngineTokenizer]:
+    return WholeWordTokenizer if whole_words else EngineTokenizer
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """What a tokenizer_config.json says, if there is one."""
+    if not path.is_file():
+        return {}
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is no tokenizer configuration", why=str(error)) from None
+    if not isinstance(settings, dict):
+        raise DataError(f"{path} is no tokenizer configuration", why="it holds no JSON object")
+    return settings
+
+
+def _token_name(value: object) -> str | None:
+    """transformers writes a token as its name, or as an object with its name and how to match it."""
+    name = value.get("content") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None
+
+
+def _learned(data: DataConfig, config: TokenizerConfig, vocab: int, texts: list[str]) -> EngineTokenizer:
+    fingerprint = hashlib.sha256(repr(("wordpiece 2", texts, vocab)).encode()).hexdigest()[:16]
+    folder = cache_folder(data) / f"wordpiece-{fingerprint}"
+    build_folder(folder, lambda partial: train_wordpiece(texts, vocab).save(partial))
+    try:
+        found = load_tokenizer_folder(Path(folder), config.end_of_text)
+    except UserError as error:
+        raise DataError(f"the tokenizer in {folder} is damaged", why=str(error), fix=f"remove {folder}") from None
+    assert isinstance(found, EngineTokenizer)
+    return found
