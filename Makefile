@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help quickstart test test-all lint bench clean
+.PHONY: help quickstart test test-all test-elsewhere lint bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -31,6 +31,9 @@ test: $(VENV)/installed-dev ## Run the tests
 
 test-all: $(VENV)/installed-dev ## Run the tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m ''
+
+test-elsewhere: $(VENV)/installed-dev ## Run the tests as on another machine: an older processor, two busy processes beside
+	$(BIN)/python tests/elsewhere.py -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between rooms
 	$(BIN)/ruff format --check .

@@ -21,6 +21,7 @@ EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
 STOPPING = "stopping once what is under way is done and saved; press Ctrl-C again to stop at once"
 
 _held: str | None = None
+_saying: threading.Thread | None = None
 
 
 class StopRequest:
@@ -45,6 +46,8 @@ class StopRequest:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+        if _saying is not None:
+            _saying.join()  # a job that ends at once has still said that it heard
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is None:
@@ -84,5 +87,7 @@ def _say_so() -> None:
     From a thread, because the signal may have come in the middle of another print, and through `sys.stderr`, so that
     a live display, if there is one, makes room for it.
     """
+    global _saying
     if os.environ.get("RANK", "0") == "0":
-        threading.Thread(target=lambda: print(STOPPING, file=sys.stderr, flush=True), daemon=True).start()
+        _saying = threading.Thread(target=lambda: print(STOPPING, file=sys.stderr, flush=True), daemon=True)
+        _saying.start()

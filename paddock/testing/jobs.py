@@ -1,7 +1,8 @@
 """Small jobs for `paddock.launch.run`: they talk, fail, hang and stop on order.
 
 For our tests and for contributors who bring up a launcher, a container or a vendor's collective library.
-Every job takes a JSON payload. torch is imported only where it is used: a worker without it starts at once.
+Every job takes a JSON payload. torch is imported only where it is used: a worker without it starts at once. One that
+waits does so for ever: whoever sees it gone knows that its launcher ended it. (It dies with its launcher.)
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from paddock import errors
 from paddock.launch import stop
-
-PATIENCE = 120  # seconds after which a waiting job gives up, so that a broken test leaves nobody behind
 
 
 def all_reduce_job(payload: dict[str, Any]) -> None:
@@ -95,7 +94,7 @@ def failing_job(payload: dict[str, Any]) -> None:
             time.sleep(0.02)
         print(f"last words of rank {rank}", file=sys.stderr, flush=True)
         if payload.get("offspring"):
-            _leave(payload, "offspring", str(subprocess.Popen(["sleep", str(PATIENCE)]).pid))
+            _leave(payload, "offspring", str(subprocess.Popen(["sleep", "3600"]).pid))
         _fail(payload["how"])
     if group:
         torch.distributed.all_reduce(torch.zeros(1))
@@ -106,19 +105,19 @@ def failing_job(payload: dict[str, Any]) -> None:
 def stepping_job(payload: dict[str, Any]) -> None:
     """Step every 0.05 s until a stop is requested, then write its signal to `directory`/rankN.stopped.
 
-    `delay`: seconds before the StopRequest is opened. `deaf`: never heed it. `plain`: open none.
+    `early`: open the StopRequest only when a signal has come. `deaf`: never heed it. `plain`: open none.
     """
     rank = os.environ.get("RANK", "0")
     with ExitStack() as stack:
-        if payload.get("delay"):
+        if payload.get("early"):
             _leave(payload, f"rank{rank}.pid", str(os.getpid()))
-            time.sleep(payload["delay"])
+            while stop._held is None:
+                time.sleep(0.02)
         request = stop.StopRequest()
         if not payload.get("plain"):
             stack.enter_context(request)
         _leave(payload, f"rank{rank}.pid", str(os.getpid()))
-        deadline = time.monotonic() + PATIENCE
-        while (payload.get("deaf") or not request.requested) and time.monotonic() < deadline:
+        while payload.get("deaf") or not request.requested:
             time.sleep(0.05)
         _leave(payload, f"rank{rank}.stopped", str(request.requested))
 
@@ -134,9 +133,8 @@ def _fail(how: str) -> None:
     raise getattr(errors, how)("the gate is shut", why="nobody opened it", fix="open it")
 
 
-def _wait() -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+def _wait() -> NoReturn:
+    while True:
         time.sleep(0.1)
 
 

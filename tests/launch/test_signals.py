@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,20 +12,9 @@ from pathlib import Path
 import pytest
 
 from paddock.launch.stop import STOPPING
+from paddock.testing.processes import is_gone, reserved_port, wait_for
 
 COMMAND = str(Path(__file__).with_name("command.py"))
-
-
-def is_gone(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @contextmanager
@@ -46,12 +34,12 @@ def stepping(directory, **payload):
 
 
 @pytest.mark.parametrize(
-    ("number", "delay"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)], ids=["SIGTERM", "SIGINT while starting"]
+    ("number", "early"), [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["SIGTERM", "SIGINT while starting"]
 )
-def test_clean_stop(number, delay, tmp_path):
-    with stepping(tmp_path, delay=delay) as (launcher, pids):
+def test_clean_stop(number, early, tmp_path):
+    with stepping(tmp_path, early=early) as (launcher, pids):
         launcher.send_signal(number)
-        output, errors = launcher.communicate(timeout=60)
+        output, errors = launcher.communicate()
         assert launcher.returncode == 0, errors
         assert output == ""
         assert errors == STOPPING + "\n"
@@ -66,13 +54,12 @@ def test_second_interrupt_kills(tmp_path):
         launcher.send_signal(signal.SIGINT)
         line = launcher.stderr.readline()
         assert line == STOPPING + "\n"
-        time.sleep(1)
         launcher.send_signal(signal.SIGTERM)  # a repeated SIGTERM is patient
         time.sleep(0.5)
         assert launcher.poll() is None
         assert not any(is_gone(pid) for pid in pids)
         launcher.send_signal(signal.SIGINT)
-        assert launcher.wait(timeout=10) == 130
+        assert launcher.wait() == 130
         assert all(is_gone(pid) for pid in pids)
     assert not list(tmp_path.glob("*.stopped"))
     assert not list(tmp_path.glob("paddock-launch-*"))
@@ -82,7 +69,7 @@ def test_second_interrupt_kills(tmp_path):
 def test_a_job_without_a_stop_request_just_ends(number, code, tmp_path):
     with stepping(tmp_path, plain=True) as (launcher, pids):
         launcher.send_signal(number)
-        _, errors = launcher.communicate(timeout=60)
+        _, errors = launcher.communicate()
         assert (launcher.returncode, errors) == (code, "")
         assert all(is_gone(pid) for pid in pids)
     assert not list(tmp_path.glob("*.stopped"))
@@ -90,25 +77,24 @@ def test_a_job_without_a_stop_request_just_ends(number, code, tmp_path):
 
 @pytest.mark.parametrize(("plain", "said"), [(False, STOPPING + "\n"), (True, "")])
 def test_a_node_without_rank_0_answers_for_itself(plain, said, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        meeting = [f"master_port={probe.getsockname()[1]}", "master_addr=127.0.0.1", "nnodes=2"]
     payload = {"directory": str(tmp_path)} | ({"plain": True} if plain else {})
     command = [sys.executable, COMMAND, "paddock.testing.jobs:stepping_job", json.dumps(payload), str(tmp_path)]
-    nodes = [
-        subprocess.Popen([*command, *meeting, f"node_rank={rank}"], stderr=subprocess.PIPE, text=True)
-        for rank in (0, 1)
-    ]
-    try:
-        wait_for(lambda: all((tmp_path / f"rank{rank}.pid").exists() for rank in (0, 1)))
-        nodes[1].send_signal(signal.SIGINT)
-        assert nodes[1].stderr.readline() == said
-        nodes[0].send_signal(signal.SIGINT)
-        nodes[1].communicate(timeout=60)
-    finally:
-        for node in nodes:
-            node.kill()
-            node.communicate()
+    with reserved_port() as port:
+        command += [f"master_port={port}", "master_addr=127.0.0.1", "nnodes=2"]
+        nodes = [
+            subprocess.Popen([*command, f"node_rank={rank}"], stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+        ]
+        try:
+            files = [tmp_path / f"rank{rank}.pid" for rank in (0, 1)]
+            wait_for(lambda: all(file.exists() for file in files) or any(node.poll() is not None for node in nodes))
+            nodes[1].send_signal(signal.SIGINT)
+            assert nodes[1].stderr.readline() == said
+            nodes[0].send_signal(signal.SIGINT)
+            nodes[1].wait()
+        finally:
+            for node in nodes:
+                node.kill()
+                node.communicate()
     assert nodes[1].returncode == (130 if plain else 0)
 
 

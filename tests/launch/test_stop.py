@@ -42,7 +42,7 @@ def test_second_interrupt_exits_at_once():
 
 def test_held_signal_reaches_the_request_that_opens_later():
     code = (
-        "import os, signal, time\n"
+        "import os, signal\n"
         "from paddock.launch import stop\n"
         "stop.hold_signals()\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -50,7 +50,6 @@ def test_held_signal_reaches_the_request_that_opens_later():
         "    print(request.requested, flush=True)\n"
         "with stop.StopRequest() as request:\n"
         "    print(request.requested, flush=True)\n"
-        "    time.sleep(0.5)\n"  # time to say that it was heard
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("SIGTERM\nNone\n", 0)
@@ -60,17 +59,38 @@ def test_held_signal_reaches_the_request_that_opens_later():
 @pytest.mark.parametrize(("rank", "said"), [(None, STOPPING + "\n"), ("0", STOPPING + "\n"), ("1", "")])
 def test_one_process_says_that_the_request_was_heard(rank, said):
     code = (
-        "import os, signal, time\n"
+        "import os, signal\n"
         "from paddock.launch.stop import StopRequest\n"
         "with StopRequest():\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    time.sleep(0.5)\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != "RANK"}
     environment |= {} if rank is None else {"RANK": rank}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert (done.stderr, done.returncode) == (said, 0)
+
+
+def test_a_job_that_ends_at_once_has_said_that_it_heard(monkeypatch):
+    ended, written = threading.Event(), []
+
+    class Slow:
+        """A terminal that takes its time; at most until the request is closed."""
+
+        def write(self, text):
+            ended.wait(0.5)
+            written.append(text)
+
+        def flush(self):
+            pass
+
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(sys, "stderr", Slow())
+    with StopRequest():
+        os.kill(os.getpid(), signal.SIGTERM)
+    said = "".join(written)
+    ended.set()
+    assert said == STOPPING + "\n"
 
 
 def test_outside_the_main_thread_it_does_nothing():
