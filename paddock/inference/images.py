@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import EXTENSIONS
-from paddock.data.images.transforms import evaluation_view, normalise, stack
+from paddock.data.images.transforms import evaluation_transform, normalise, stack
 from paddock.errors import DataError
 from paddock.inference.predictors import Answer, Tick, Tools
 from paddock.inference.rows import outputs_of
@@ -68,7 +68,7 @@ class ImagePredictor:
 
     def _read_one(self, path: Path) -> Pixels | None:
         try:
-            return evaluation_view(decode(path.read_bytes(), str(path)), self._data)
+            return evaluation_transform(decode(path.read_bytes(), str(path)), self._data)
         except (OSError, DataError) as error:
             why = error.why if isinstance(error, DataError) else error.strerror or str(error)
             if not self._tools.skips:

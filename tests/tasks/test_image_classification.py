@@ -18,7 +18,7 @@ from paddock.config.rules import check_recipe
 from paddock.data.config import TokenizerConfig
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import decode
-from paddock.data.images.transforms import evaluation_view
+from paddock.data.images.transforms import evaluation_transform
 from paddock.data.loading.sampler import evaluation_batches
 from paddock.errors import ConfigError, DataError
 from paddock.jobs.trained import open_trained
@@ -208,7 +208,7 @@ def test_two_processes_count_every_image_once(trained: Path, capsys: pytest.Capt
 def expected_chances(trained: Path, path: Path) -> dict[str, float]:
     """By hand: one image through the model."""
     data = ImageData(path="it", image_size=16)
-    pixels = evaluation_view(decode(path.read_bytes(), "it"), data)
+    pixels = evaluation_transform(decode(path.read_bytes(), "it"), data)
     image = (torch.from_numpy(pixels.copy()).float() / 255 - torch.tensor(data.mean)) / torch.tensor(data.std)
     model = open_trained(str(trained), torch.device("cpu")).model
     with torch.inference_mode():

@@ -61,7 +61,7 @@ def no_part(data: ImageData, part: Part) -> DataError:
     return DataError(f"{data.path} has no {places[data.source]}", why="that is where images are looked for", fix=fix)
 
 
-class Names(Sequence[str]):
+class PackedStrings(Sequence[str]):
     """Strings by their number: arrays that can be mapped into memory. A list of a million takes seconds to load."""
 
     def __init__(self, letters: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
@@ -86,5 +86,5 @@ class Names(Sequence[str]):
         }
 
     @staticmethod
-    def unpack(name: str, arrays: Arrays) -> Names:
-        return Names(arrays[f"{name}.letters"], arrays[f"{name}.ends"])
+    def unpack(name: str, arrays: Arrays) -> PackedStrings:
+        return PackedStrings(arrays[f"{name}.letters"], arrays[f"{name}.ends"])

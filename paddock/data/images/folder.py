@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from paddock.data.cache import ArrayCache, Arrays
-from paddock.data.images.files import EXTENSIONS, Names
+from paddock.data.images.files import EXTENSIONS, PackedStrings
 from paddock.errors import DataError
 
 HIDDEN = "."
@@ -33,8 +33,8 @@ class FolderImages:
         arrays = index.get(
             {"kind": "folder", "root": place, "version": 1}, lambda: _list(root), partial(_is_current, root)
         )
-        self._paths, self._labels = Names.unpack("paths", arrays), arrays["labels"]
-        self._classes = [_printable(name) for name in Names.unpack("classes", arrays)]
+        self._paths, self._labels = PackedStrings.unpack("paths", arrays), arrays["labels"]
+        self._classes = [_printable(name) for name in PackedStrings.unpack("classes", arrays)]
         if sum_before is not None and sum_before != self._sum():
             raise DataError(
                 f"{root} has changed while it was in use",
@@ -91,9 +91,9 @@ def _list(root: Path) -> Arrays:
                 fix="put images there, or remove the folder",
             )
     return {
-        **Names.pack("paths", paths),
-        **Names.pack("classes", classes),
-        **Names.pack("directories", directories),
+        **PackedStrings.pack("paths", paths),
+        **PackedStrings.pack("classes", classes),
+        **PackedStrings.pack("directories", directories),
         "labels": np.repeat(np.arange(len(classes), dtype=np.int32), counts),
         "times": np.asarray(times, dtype=np.int64),
     }
@@ -124,7 +124,7 @@ def _walk(root: Path, name: str) -> list[tuple[str, int, list[str]]]:
 def _is_current(root: Path, arrays: Arrays) -> bool:
     """Whether no folder has changed since it was listed."""
     try:
-        times = [os.stat(root / directory).st_mtime_ns for directory in Names.unpack("directories", arrays)]
+        times = [os.stat(root / directory).st_mtime_ns for directory in PackedStrings.unpack("directories", arrays)]
     except OSError:
         return False
     return bool(np.array_equal(times, arrays["times"]))

@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 from paddock.data.images.config import ImageData
 from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import ImageFiles
-from paddock.data.images.transforms import draw_blend, evaluation_view, partner_of, training_view
+from paddock.data.images.transforms import draw_mix, evaluation_transform, partner_of, training_transform
 from paddock.data.loading.sampler import Shuffle
 from paddock.errors import DataError
 from paddock.models.labels import IGNORED
 
 Sample = dict[str, Any]
 
-VIEW, BLEND = 0, 1
+AUGMENT, MIX = 0, 1
 """What random numbers are for: each has its own."""
 MOST_IN_A_ROW = 100
 """Images that are left out before it is an error after all: then it is not about single images."""
 
 
-class View(NamedTuple):
+class AugmentedImage(NamedTuple):
     """What training sees of an image."""
 
     pixels: Pixels
@@ -45,7 +45,7 @@ class Images(Protocol):
 
     def __len__(self) -> int: ...
 
-    def training(self, index: int, random: Generator) -> View:
+    def training(self, index: int, random: Generator) -> AugmentedImage:
         """An image, varied as `random` says."""
 
     def evaluation(self, index: int) -> tuple[Pixels, int]:
@@ -58,7 +58,7 @@ class TrainingImages:
     def __init__(self, images: Images, data: ImageData, seed: int) -> None:
         self._images, self._data, self._seed = images, data, seed
         self._order: tuple[int, Shuffle] | None = None
-        self._pair: dict[int, View] = {}
+        self._pair: dict[int, AugmentedImage] = {}
 
     @property
     def samples_per_epoch(self) -> float:
@@ -66,26 +66,26 @@ class TrainingImages:
 
     def __getitem__(self, index: int) -> Sample:
         if not self._data.mixes:
-            view = self._view(index)
-            return {"image": view.pixels, "label": view.label, "skipped": view.skipped}
+            image = self._augmented(index)
+            return {"image": image.pixels, "label": image.label, "skipped": image.skipped}
         numbers = (index, partner_of(index))
-        self._pair = {number: self._pair.get(number) or self._view(number) for number in numbers}
-        view, other = (self._pair[number] for number in numbers)
-        blend = draw_blend(self._data, self._random(BLEND, index // 2))
-        mixed = blend.apply(view.pixels, other.pixels)
+        self._pair = {number: self._pair.get(number) or self._augmented(number) for number in numbers}
+        image, other = (self._pair[number] for number in numbers)
+        mix = draw_mix(self._data, self._random(MIX, index // 2))
+        mixed = mix.apply(image.pixels, other.pixels)
         return {
             "image": mixed,
-            "label": view.label,
+            "label": image.label,
             "other": other.label,
-            "share": blend.share,
-            "skipped": view.skipped,
+            "share": mix.share,
+            "skipped": image.skipped,
         }
 
-    def _view(self, index: int) -> View:
+    def _augmented(self, index: int) -> AugmentedImage:
         epoch, place = divmod(index, len(self._images))
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, Shuffle(len(self._images), self._seed, epoch)
-        return self._images.training(self._order[1][place], self._random(VIEW, index))
+        return self._images.training(self._order[1][place], self._random(AUGMENT, index))
 
     def _random(self, purpose: int, number: int) -> Generator:
         return random_numbers(self._seed, purpose, number)
@@ -122,14 +122,16 @@ class StoredImages:
     def __len__(self) -> int:
         return len(self._files)
 
-    def training(self, index: int, random: Generator) -> View:
+    def training(self, index: int, random: Generator) -> AugmentedImage:
         """An image, or the next one that can be read, with its own class: all other samples stay as they are."""
         skipped: list[int] = []
         for later in range(MOST_IN_A_ROW):
             taken = (index + later) % len(self)
             pixels = self._read(taken, self._data.least_side)
             if pixels is not None:
-                return View(training_view(pixels, self._data, random), self._label(taken), tuple(skipped))
+                return AugmentedImage(
+                    training_transform(pixels, self._data, random), self._label(taken), tuple(skipped)
+                )
             skipped.append(taken)
         raise DataError(
             f"{MOST_IN_A_ROW} images in a row cannot be read",
@@ -141,7 +143,7 @@ class StoredImages:
         pixels = self._read(index)
         if pixels is None:
             return np.zeros((self._data.image_size, self._data.image_size, 3), np.uint8), IGNORED
-        return evaluation_view(pixels, self._data), self._label(index)
+        return evaluation_transform(pixels, self._data), self._label(index)
 
     def _label(self, index: int) -> int:
         return int(self._numbers[self._files.label(index)])

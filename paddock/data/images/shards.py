@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from paddock.data.cache import ArrayCache, Arrays
-from paddock.data.images.files import EXTENSIONS, Names
+from paddock.data.images.files import EXTENSIONS, PackedStrings
 from paddock.errors import DataError
 
 OPEN_AT_ONCE = 64
@@ -49,7 +49,7 @@ class ShardImages:
         place = hashlib.sha256(os.fsencode(shards[0])).hexdigest()[:24]
         index = ArrayCache((cache / place,), fingerprint)
         arrays = index.get({"kind": "shards", "version": 1}, lambda: _list(shards, names))
-        self._keys, self._classes = Names.unpack("keys", arrays), list(Names.unpack("classes", arrays))
+        self._keys, self._classes = PackedStrings.unpack("keys", arrays), list(PackedStrings.unpack("classes", arrays))
         self._labels, self._places = arrays["labels"], arrays["places"]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -114,8 +114,8 @@ def _list(shards: Sequence[Path], class_names: list[str]) -> Arrays:
         raise DataError(f"there are no images in {shards[0]} … {shards[-1]}", fix="set --data.path to other shards")
     classes, numbers = _number(labels, class_names, shards)
     return {
-        **Names.pack("keys", keys),
-        **Names.pack("classes", classes),
+        **PackedStrings.pack("keys", keys),
+        **PackedStrings.pack("classes", classes),
         "labels": np.asarray(numbers, dtype=np.int32),
         "places": np.asarray(places, dtype=np.int64),
     }

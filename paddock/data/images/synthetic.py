@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import Pixels
-from paddock.data.images.samples import View, random_numbers
-from paddock.data.images.transforms import vary
+from paddock.data.images.samples import AugmentedImage, random_numbers
+from paddock.data.images.transforms import augment
 
 Plane = NDArray[np.float32]
 
@@ -32,9 +32,9 @@ class Noise:
     def __len__(self) -> int:
         return self._count
 
-    def training(self, index: int, random: Generator) -> View:
+    def training(self, index: int, random: Generator) -> AugmentedImage:
         pixels, label = self._draw(index, TRAINING)
-        return View(vary(pixels, self._data, random), label)
+        return AugmentedImage(augment(pixels, self._data, random), label)
 
     def evaluation(self, index: int) -> tuple[Pixels, int]:
         return self._draw(index, EVALUATION)
@@ -54,9 +54,9 @@ class Shapes:
     def __len__(self) -> int:
         return self._count
 
-    def training(self, index: int, random: Generator) -> View:
+    def training(self, index: int, random: Generator) -> AugmentedImage:
         pixels, label = self._draw(index, TRAINING)
-        return View(vary(pixels, self._data, random), label)
+        return AugmentedImage(augment(pixels, self._data, random), label)
 
     def evaluation(self, index: int) -> tuple[Pixels, int]:
         return self._draw(index, EVALUATION)

@@ -37,27 +37,27 @@ class Box:
     width: int
     height: int
 
-    def cut(self, pixels: Pixels) -> Pixels:
+    def crop(self, pixels: Pixels) -> Pixels:
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
 
-def training_view(pixels: Pixels, data: ImageData, random: Generator) -> Pixels:
+def training_transform(pixels: Pixels, data: ImageData, random: Generator) -> Pixels:
     """A random part of an image, perhaps flipped and in other colours; what is drawn depends on `random` only."""
     height, width = pixels.shape[:2]
-    box = random_box(width, height, data.crop_scale, data.crop_ratio, random)
-    return vary(change_size(box.cut(pixels), data.image_size, data.image_size), data, random)
+    box = random_crop(width, height, data.crop_scale, data.crop_ratio, random)
+    return augment(resize(box.crop(pixels), data.image_size, data.image_size), data, random)
 
 
-def vary(pixels: Pixels, data: ImageData, random: Generator) -> Pixels:
+def augment(pixels: Pixels, data: ImageData, random: Generator) -> Pixels:
     """What is done to images of the final size."""
     if random.random() < data.flip:
         pixels = flip(pixels)
     if data.colour_jitter:
-        pixels = jitter(pixels, data.colour_jitter, random)
+        pixels = colour_jitter(pixels, data.colour_jitter, random)
     return pixels
 
 
-def evaluation_view(pixels: Pixels, data: ImageData) -> Pixels:
+def evaluation_transform(pixels: Pixels, data: ImageData) -> Pixels:
     """The middle of an image, whose shorter side is first brought to `data.shorter_side`."""
     height, width = pixels.shape[:2]
     short, size = data.shorter_side, data.image_size
@@ -66,10 +66,10 @@ def evaluation_view(pixels: Pixels, data: ImageData) -> Pixels:
     else:
         width, height = max(short, int(short * width / height)), short
     middle = Box(round((width - size) / 2), round((height - size) / 2), size, size)
-    return middle.cut(change_size(pixels, width, height))
+    return middle.crop(resize(pixels, width, height))
 
 
-def random_box(
+def random_crop(
     width: int, height: int, scale: tuple[float, float], ratio: tuple[float, float], random: Generator
 ) -> Box:
     """A part with a random area (of the whole) and a random form; the middle if none that was tried fits."""
@@ -86,7 +86,7 @@ def random_box(
     return Box((width - wide) // 2, (height - high) // 2, wide, high)
 
 
-def change_size(pixels: Pixels, width: int, height: int) -> Pixels:
+def resize(pixels: Pixels, width: int, height: int) -> Pixels:
     if pixels.shape[:2] == (height, width):
         return pixels
     image = torch.from_numpy(np.ascontiguousarray(pixels))[None].permute(0, 3, 1, 2)  # channels last: the fast path
@@ -99,7 +99,7 @@ def flip(pixels: Pixels) -> Pixels:
     return torch.from_numpy(pixels).flip(1).numpy()
 
 
-def jitter(pixels: Pixels, strength: float, random: Generator) -> Pixels:
+def colour_jitter(pixels: Pixels, strength: float, random: Generator) -> Pixels:
     """Other brightness, contrast and saturation, each by a factor of 1 ± strength."""
     brightness, contrast, saturation = random.uniform(1 - strength, 1 + strength, 3).astype(np.float32)
     colours = pixels * brightness
@@ -112,7 +112,7 @@ def jitter(pixels: Pixels, strength: float, random: Generator) -> Pixels:
 
 
 @dataclass(frozen=True)
-class Blend:
+class Mix:
     """How much of an image is kept: `share` everywhere, or all of it outside of `hole`."""
 
     share: float
@@ -122,7 +122,7 @@ class Blend:
         """The first image, with the second in it."""
         if self.hole is not None:
             mixed = pixels.copy()
-            self.hole.cut(mixed)[:] = self.hole.cut(partner)
+            self.hole.crop(mixed)[:] = self.hole.crop(partner)
             return mixed
         share = np.float32(self.share)
         return np.rint(pixels * share + partner * (1 - share)).astype(np.uint8)
@@ -132,21 +132,21 @@ def partner_of(index: int) -> int:
     return index ^ 1
 
 
-def draw_blend(data: ImageData, random: Generator) -> Blend:
-    """The blend of a pair; `random` depends on the pair."""
+def draw_mix(data: ImageData, random: Generator) -> Mix:
+    """The mix of a pair; `random` depends on the pair."""
     if data.cutmix and (not data.mixup or random.random() < 0.5):
         return _hole(data.image_size, random.beta(data.cutmix, data.cutmix), random)
-    return Blend(random.beta(data.mixup, data.mixup))
+    return Mix(random.beta(data.mixup, data.mixup))
 
 
-def _hole(size: int, share: float, random: Generator) -> Blend:
+def _hole(size: int, share: float, random: Generator) -> Mix:
     """A hole anywhere, even half outside: the share is what it really leaves."""
     side = int(size * math.sqrt(1 - share))
     left, top = (int(middle) - side // 2 for middle in random.integers(size, size=2))
     right, bottom = min(left + side, size), min(top + side, size)
     left, top = max(left, 0), max(top, 0)
     hole = Box(left, top, right - left, bottom - top)
-    return Blend(1 - hole.width * hole.height / size**2, hole)
+    return Mix(1 - hole.width * hole.height / size**2, hole)
 
 
 def stack(images: Sequence[Pixels]) -> Tensor:

@@ -83,7 +83,7 @@ def document_sizes(corpus: Corpus, documents: range) -> NDArray[np.integer]:
     return np.diff(reached)
 
 
-class TokenPlaces:
+class TokenLocator:
     """Where the tokens of consecutive sequences lie, by their number. Remembers one number per block of sequences."""
 
     def __init__(self, corpus: Corpus, sequences: range) -> None:

@@ -105,7 +105,7 @@ class MaskedLanguageModel:
         original = self._unmarked[original]
         tokens = np.full(length, special.pad)
         tokens[: len(original)] = original
-        tokens[chosen] = self._disguise(original[chosen], generator)
+        tokens[chosen] = self._mask(original[chosen], generator)
         labels = np.full(length, IGNORED)
         labels[chosen] = original[chosen]
         token_types, mask = np.zeros((2, length), dtype=np.int64)
@@ -147,7 +147,7 @@ class MaskedLanguageModel:
         taken[_fill(sizes, budget, generator)] = True
         return places[np.repeat(taken, sizes)]
 
-    def _disguise(self, tokens: Tokens, generator: np.random.Generator) -> Tokens:
+    def _mask(self, tokens: Tokens, generator: np.random.Generator) -> Tokens:
         """What the model sees of the chosen tokens."""
         lot = generator.random(len(tokens))
         random = self._ordinary_ids[generator.integers(len(self._ordinary_ids), size=len(tokens))]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from paddock.data.cache import ArrayCache
 from paddock.data.config import CorpusConfig
-from paddock.data.language.corpus import BLOCK, Corpus, Sample, TokenPlaces, sequences_of
+from paddock.data.language.corpus import BLOCK, Corpus, Sample, TokenLocator, sequences_of
 from paddock.data.language.epoch_index import EpochIndexes
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.errors import ConfigError, DataError, bad_value
@@ -70,7 +70,7 @@ class TrainingSamples:
     ) -> None:
         self._epochs = EpochIndexes(corpus, documents, sequence_length, seed, cache)
         self._corpus, self._documents, self._length, self._ends = corpus, documents, sequence_length, ends
-        self._places: TokenPlaces | None = None
+        self._locator: TokenLocator | None = None
         self.tokens = self._epochs.tokens
         if self.tokens < 2:
             raise DataError(
@@ -104,11 +104,11 @@ class TrainingSamples:
     def _find(self, sequences: range, offset: int) -> tuple[range, int]:
         """The sequences of a document from the one on that holds its token `offset`, and the place in that one."""
         if len(sequences) <= BLOCK:
-            sequence, offset = TokenPlaces(self._corpus, sequences).find(offset)
+            sequence, offset = TokenLocator(self._corpus, sequences).find(offset)
         else:
-            if self._places is None:
-                self._places = TokenPlaces(self._corpus, sequences_of(self._corpus, self._documents))
-            sequence, offset = self._places.find(self._places.number(sequences.start) + offset)
+            if self._locator is None:
+                self._locator = TokenLocator(self._corpus, sequences_of(self._corpus, self._documents))
+            sequence, offset = self._locator.find(self._locator.number(sequences.start) + offset)
         return range(sequence, sequences.stop), offset
 
 
@@ -120,15 +120,15 @@ class EvaluationSamples(Sequence[Sample]):
     ) -> None:
         self._corpus, self._length, self._ends = corpus, sequence_length, ends
         self._sequences = sequences_of(corpus, documents)
-        self._places = TokenPlaces(corpus, self._sequences)
+        self._locator = TokenLocator(corpus, self._sequences)
 
     def __len__(self) -> int:
-        return max(0, -(-(self._places.tokens - 1) // self._length))
+        return max(0, -(-(self._locator.tokens - 1) // self._length))
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        sequence, offset = self._places.find(index * self._length)
+        sequence, offset = self._locator.find(index * self._length)
         tokens = np.zeros(self._length + 1, dtype=np.int64)
         filled = _fill(tokens, self._corpus, range(sequence, self._sequences.stop), offset)
         labels = tokens[1:].copy()

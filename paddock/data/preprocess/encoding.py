@@ -21,7 +21,7 @@ from paddock.data.indexed.index import dtype_for
 from paddock.data.language.sentences import split_sentences
 from paddock.data.preprocess.chunks import Chunk
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
-from paddock.data.preprocess.words import WordMemory, find_border
+from paddock.data.preprocess.words import WordCache, find_border
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
 
@@ -83,9 +83,9 @@ class ChunkEncoder:
         return EncodedDocuments(tokens, sizes, documents.astype(np.int64))
 
     @cached_property
-    def _words(self) -> WordMemory | None:
+    def _words(self) -> WordCache | None:
         border = find_border(self.tokenizer)
-        return None if border is None else WordMemory(self.tokenizer, border, self.dtype)
+        return None if border is None else WordCache(self.tokenizer, border, self.dtype)
 
     def _tokens_of(self, texts: list[str]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         if self._words is not None:

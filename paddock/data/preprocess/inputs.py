@@ -54,10 +54,10 @@ def find_inputs(patterns: Sequence[str]) -> list[Input]:
                 f"--input names {path} twice", why="its documents would be there twice", fix="name it once"
             )
         seen.add(place)
-    return [look_at(path) for path in paths]
+    return [stat_input(path) for path in paths]
 
 
-def look_at(path: str) -> Input:
+def stat_input(path: str) -> Input:
     """The input as it is now."""
     if path == STANDARD_INPUT:
         return Input(path)
@@ -125,7 +125,7 @@ def open_input(source: Input, stopped: Callable[[], bool]) -> Iterator[OpenInput
     if source.is_stream:
         place = 0 if source.path == STANDARD_INPUT else source.path
         with open(place, "rb", buffering=0, closefd=place != 0) as pipe:
-            yield OpenInput(_decompressed(source.path, _Patient(pipe, stopped)), None)
+            yield OpenInput(_decompressed(source.path, _PollingPipe(pipe, stopped)), None)
         return
     with open(source.path, "rb", buffering=0) as file:
         yield OpenInput(_decompressed(source.path, file), file)
@@ -165,7 +165,7 @@ def _zstd_package() -> Any:
     return None
 
 
-class _Patient:
+class _PollingPipe:
     """A pipe that is waited for in short spells, so that a request to stop is heard between them."""
 
     def __init__(self, pipe: BinaryIO, stopped: Callable[[], bool]) -> None:

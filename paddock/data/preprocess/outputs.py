@@ -133,7 +133,7 @@ def remove_partial(job: PreprocessJob, outputs: Sequence[str]) -> None:
 
 
 @contextmanager
-def alone(prefix: str) -> Iterator[None]:
+def exclusive_lock(prefix: str) -> Iterator[None]:
     """Hold `PREFIX.lock`, which the kernel frees even if the process is killed; an error if another job has it."""
     path = Path(f"{prefix}.lock")
     with disk_errors(path):

@@ -11,10 +11,17 @@ from itertools import accumulate
 from paddock.data.indexed.writer import WriterPosition
 from paddock.data.preprocess.chunks import Chunk, read_chunks
 from paddock.data.preprocess.encoding import ChunkEncoder, EncodedChunk
-from paddock.data.preprocess.inputs import Input, check_readable, find_inputs, look_at
+from paddock.data.preprocess.inputs import Input, check_readable, find_inputs, stat_input
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Counts, Journal, Progress, facts_of
-from paddock.data.preprocess.outputs import Outputs, WrittenCorpus, alone, check_free, remove_partial, skipped_list
+from paddock.data.preprocess.outputs import (
+    Outputs,
+    WrittenCorpus,
+    check_free,
+    exclusive_lock,
+    remove_partial,
+    skipped_list,
+)
 from paddock.data.preprocess.workers import chunk_encoding
 from paddock.errors import DataError, UserError
 
@@ -52,7 +59,7 @@ class Watch:
 def preprocess(job: PreprocessJob, watch: Watch | None = None) -> Preprocessed:
     """Do the job, or what is left of it. KeyboardInterrupt, when the watch says stop, leaves it to be continued."""
     job.check()
-    with alone(job.output_prefix):
+    with exclusive_lock(job.output_prefix):
         return _Run(job, watch or Watch()).execute()
 
 
@@ -152,7 +159,7 @@ class _Run:
 
     def _check_end(self) -> None:
         for source in self._inputs:
-            if look_at(source.path) != source:
+            if stat_input(source.path) != source:
                 self._tokens = 0
                 raise DataError(
                     f"{source.name} changed while it was read",

@@ -34,7 +34,7 @@ class Border:
     id: int
 
 
-class WordMemory(dict[str, bytes]):
+class WordCache(dict[str, bytes]):
     """The tokens of words, as bytes of `dtype`. Words come and go: `limit` characters of the latest stay at least,
     twice as many at most, with what a single call needs."""
 

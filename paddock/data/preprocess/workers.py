@@ -35,9 +35,9 @@ def chunk_encoding(
         return
     pool = ProcessPoolExecutor(job.workers, multiprocessing.get_context("spawn"), _begin, (job,))
     try:
-        with _deaf_to_interrupts():
+        with _ignoring_interrupts():
             for _ in range(job.workers):
-                pool.submit(_be_there)
+                pool.submit(_warm_up)
         yield lambda chunks: _in_order(pool, chunks, ahead=2 * job.workers)
     except BrokenProcessPool:
         if stopped():  # a signal to all of us
@@ -74,7 +74,7 @@ def _begin(job: PreprocessJob) -> None:
     _encoder = ChunkEncoder(job)
 
 
-def _be_there() -> None:
+def _warm_up() -> None:
     """A worker is started by the first thing that it is asked to do."""
 
 
@@ -90,7 +90,7 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def _ignoring_interrupts() -> Iterator[None]:
     """Processes that start meanwhile never hear of Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():  # nobody else may say what a signal does
         yield

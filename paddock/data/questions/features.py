@@ -106,7 +106,7 @@ def build_arrays(found: QuestionSet, tokenizer: EngineTokenizer, data: QuestionA
         "context_of": context_of.astype(np.int32),
         "skipped": np.array([found.skipped + int((~kept).sum())]),
         **_packed("contexts", [context.ids for context in contexts]),
-        "places": np.concatenate([context.places for context in contexts]).astype(np.int32),
+        "places": np.concatenate([context.offsets for context in contexts]).astype(np.int32),
         **_packed("questions", asked),
         **_written("texts", found.contexts),
         **_written("ids", [question.id for question in questions]),
@@ -160,8 +160,8 @@ class QuestionFeatures:
         question, start = self._arrays["windows"][index, :2].tolist()
         before = start - (int(np.diff(self._arrays["questions_begin"][question : question + 2])[0]) + 2)
         begin = self._arrays["contexts_begin"].item(self._arrays["context_of"].item(question)) + before
-        places = self._arrays["places"]
-        return places.item(begin + first, 0), places.item(begin + last, 1)
+        offsets = self._arrays["places"]
+        return offsets.item(begin + first, 0), offsets.item(begin + last, 1)
 
     def context(self, question: int) -> str:
         """The text that a question is about."""
@@ -179,19 +179,19 @@ class QuestionFeatures:
 class _Encoded:
     """A context's tokens, and the characters that each stands for."""
 
-    def __init__(self, ids: list[int], places: list[tuple[int, int]]) -> None:
+    def __init__(self, ids: list[int], offsets: list[tuple[int, int]]) -> None:
         self.ids = ids
-        self.places = np.array(places, dtype=np.int64).reshape(-1, 2)
+        self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, 2)
 
     def tokens_of(self, start: int, stop: int) -> tuple[int, int]:
         """The first and the last token that have a part in some characters; the last is before the first if none."""
-        first = np.searchsorted(self.places[:, 1], start, side="right")
-        return int(first), int(np.searchsorted(self.places[:, 0], stop, side="left")) - 1
+        first = np.searchsorted(self.offsets[:, 1], start, side="right")
+        return int(first), int(np.searchsorted(self.offsets[:, 0], stop, side="left")) - 1
 
 
 def _encode(tokenizer: EngineTokenizer, texts: Sequence[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
     for first in range(0, len(texts), TOGETHER):
-        yield from tokenizer.encode_with_places(list(texts[first : first + TOGETHER]))
+        yield from tokenizer.encode_with_offsets(list(texts[first : first + TOGETHER]))
 
 
 def _windows(

@@ -49,7 +49,7 @@ class EngineTokenizer(Tokenizer):
         """What a model reads: without marks of Chinese words, which only masking looks at."""
         return [encoding.ids for encoding in self.engine.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """The same ids and, for each, the characters of the text as it was given that it stands for."""
         encodings = self.engine.encode_batch(texts, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]

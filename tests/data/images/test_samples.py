@@ -15,7 +15,7 @@ from paddock.data.config import TokenizerConfig
 from paddock.data.images.config import ImageData
 from paddock.data.images.decode import decode
 from paddock.data.images.samples import MOST_IN_A_ROW, EvaluationImages, TrainingImages
-from paddock.data.images.transforms import training_view
+from paddock.data.images.transforms import training_transform
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
 from paddock.errors import DataError
@@ -109,7 +109,7 @@ def test_labels_belong_to_their_images(folder: Path) -> None:
     data = ImageData(path="it", image_size=16, crop_scale=(1, 1), crop_ratio=(1, 1), flip=0)
     for number, name in enumerate(CLASSES):
         pixels = decode((folder / "train" / name / "3.jpg").read_bytes(), "it")
-        assert by_image[training_view(pixels, data, np.random.default_rng()).tobytes()] == number
+        assert by_image[training_transform(pixels, data, np.random.default_rng()).tobytes()] == number
 
 
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
@@ -154,8 +154,8 @@ def test_soft_labels_say_how_much_of_each_class(folder: Path) -> None:
 def test_a_pair_is_read_once_when_both_are_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = task_of(folder, mixup=1.0).training_samples()
     seen: list[int] = []
-    real = TrainingImages._view
-    monkeypatch.setattr(TrainingImages, "_view", lambda self, index: (seen.append(index), real(self, index))[1])
+    real = TrainingImages._augmented
+    monkeypatch.setattr(TrainingImages, "_augmented", lambda self, index: (seen.append(index), real(self, index))[1])
     for index in range(6):
         samples[index]
     assert seen == [0, 1, 2, 3, 4, 5]

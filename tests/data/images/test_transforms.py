@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from paddock.data.images.config import ImageData
-from paddock.data.images.transforms import change_size, evaluation_view, jitter, normalise, random_box, training_view
+from paddock.data.images.transforms import (
+    colour_jitter,
+    evaluation_transform,
+    normalise,
+    random_crop,
+    resize,
+    training_transform,
+)
 from paddock.errors import ConfigError
 from paddock.testing.images import picture
 
@@ -28,12 +35,12 @@ def largest_difference(pixels: np.ndarray, image: Image.Image) -> int:
 @pytest.mark.parametrize("size", [(224, 224), (20, 300), (500, 375), (7, 5)])
 def test_sizes_change_as_with_pillow(size: tuple[int, int]) -> None:
     image = noisy(500, 375)
-    assert largest_difference(change_size(np.array(image), *size), image.resize(size, BILINEAR)) <= 1
+    assert largest_difference(resize(np.array(image), *size), image.resize(size, BILINEAR)) <= 1
 
 
 def test_a_part_that_lies_inside_is_not_touched_by_what_is_around_it() -> None:
     image = noisy(500, 375)
-    part = change_size(np.array(image)[50:250, 100:380], 96, 96)
+    part = resize(np.array(image)[50:250, 100:380], 96, 96)
     assert largest_difference(part, image.crop((100, 50, 380, 250)).resize((96, 96), BILINEAR)) <= 1
 
 
@@ -44,7 +51,7 @@ def test_evaluation_sees_what_everybody_does(width: int, height: int) -> None:
     longer = int(256 * max(width, height) / min(width, height))
     resized = image.resize((256, longer) if width < height else (longer, 256), BILINEAR)
     left, top = round((resized.width - 224) / 2), round((resized.height - 224) / 2)
-    seen = evaluation_view(np.array(image), ImageData(path="it"))
+    seen = evaluation_transform(np.array(image), ImageData(path="it"))
     assert largest_difference(seen, resized.crop((left, top, left + 224, top + 224))) <= 1
 
 
@@ -58,7 +65,7 @@ def test_the_shorter_side_follows_the_image_size() -> None:
 def test_images_decoded_smaller_still_hold_enough_for_every_part(scale: float) -> None:
     data = ImageData(path="it", crop_scale=(scale, 1.0))
     side, random = data.least_side, np.random.default_rng(0)
-    boxes = [random_box(side, side, data.crop_scale, data.crop_ratio, random) for _ in range(2000)]
+    boxes = [random_crop(side, side, data.crop_scale, data.crop_ratio, random) for _ in range(2000)]
     smallest = min(min(box.width, box.height) for box in boxes)
     assert 223 <= smallest < (260 if scale < 1 else 270), "enough, and not much more than enough"
 
@@ -71,14 +78,14 @@ def test_images_decoded_smaller_still_hold_enough_for_every_part(scale: float) -
 )
 def test_random_parts_lie_inside(size: tuple[int, int], scale: list[float], ratio: list[float], seed: int) -> None:
     width, height = size
-    box = random_box(width, height, (scale[0], scale[1]), (ratio[0], ratio[1]), np.random.default_rng(seed))
+    box = random_crop(width, height, (scale[0], scale[1]), (ratio[0], ratio[1]), np.random.default_rng(seed))
     assert box.left >= 0 and box.width > 0 and box.left + box.width <= width
     assert box.top >= 0 and box.height > 0 and box.top + box.height <= height
 
 
 def test_random_parts_have_the_areas_and_forms_that_were_asked_for() -> None:
     random = np.random.default_rng(0)
-    boxes = [random_box(500, 375, (0.08, 1.0), (3 / 4, 4 / 3), random) for _ in range(2000)]
+    boxes = [random_crop(500, 375, (0.08, 1.0), (3 / 4, 4 / 3), random) for _ in range(2000)]
     areas = np.array([box.width * box.height / (500 * 375) for box in boxes])
     forms = np.array([box.width / box.height for box in boxes])
     assert 0.07 < areas.min() < 0.1 and 0.95 < areas.max() <= 1
@@ -90,14 +97,14 @@ def test_random_parts_have_the_areas_and_forms_that_were_asked_for() -> None:
 def test_a_crop_of_the_whole_is_the_middle() -> None:
     data = ImageData(path="it", image_size=30, crop_scale=(1, 1), crop_ratio=(1, 1), flip=0)
     image = np.asarray(noisy(40, 30))
-    assert np.array_equal(training_view(image, data, np.random.default_rng(0)), image[:, 5:35])
+    assert np.array_equal(training_transform(image, data, np.random.default_rng(0)), image[:, 5:35])
 
 
 @pytest.mark.parametrize(("flip", "expected"), [(0.0, 0.0), (0.3, 0.3), (1.0, 1.0)])
 def test_flips_come_as_often_as_asked(flip: float, expected: float) -> None:
     data = ImageData(path="it", image_size=30, crop_scale=(1, 1), crop_ratio=(1, 1), flip=flip)
     image = np.array(noisy(30, 30))
-    views = [training_view(image, data, np.random.default_rng(seed)) for seed in range(400)]
+    views = [training_transform(image, data, np.random.default_rng(seed)) for seed in range(400)]
     flipped = [np.array_equal(view, image[:, ::-1]) for view in views]
     assert all(flip_it or np.array_equal(view, image) for flip_it, view in zip(flipped, views, strict=True))
     assert abs(np.mean(flipped) - expected) < 0.08
@@ -121,13 +128,13 @@ def test_colours_change_as_with_pillow(place: int, factor: float) -> None:
     factors = [1.0, 1.0, 1.0]
     factors[place] = factor
     enhance = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)[place]
-    changed = jitter(np.asarray(image), 0.4, Given(*factors))  # type: ignore[arg-type]
+    changed = colour_jitter(np.asarray(image), 0.4, Given(*factors))  # type: ignore[arg-type]
     assert largest_difference(changed, enhance(image).enhance(factor)) <= 2
 
 
 def test_colours_stay_in_range() -> None:
     image = np.random.default_rng(0).integers(0, 256, (20, 20, 3), dtype=np.uint8)
-    bright = jitter(image, 0.4, Given(1.4, 1.4, 1.4))  # type: ignore[arg-type]
+    bright = colour_jitter(image, 0.4, Given(1.4, 1.4, 1.4))  # type: ignore[arg-type]
     assert bright.dtype == np.uint8 and bright.max() == 255 and bright.min() == 0
 
 

@@ -16,7 +16,7 @@ from paddock.data.cache import cache_beside
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language import corpus as corpora
 from paddock.data.language import epoch_index, windows
-from paddock.data.language.corpus import TokenPlaces, are_single, count_tokens, document_sizes, sequences_of
+from paddock.data.language.corpus import TokenLocator, are_single, count_tokens, document_sizes, sequences_of
 from paddock.data.language.epoch_index import EpochIndexes
 from paddock.data.language.windows import TrainingSamples
 from paddock.data.loading.sampler import Shuffle
@@ -53,7 +53,7 @@ def test_where_tokens_lie(documents: list[list[int]], data: st.DataObject) -> No
     assert count_tokens(corpus, part) == sum(map(sum, chosen))
     assert document_sizes(corpus, part).tolist() == list(map(sum, chosen))
     expected = [(at, offset) for at in sequences for offset in range(corpus.sizes[at])]
-    places = TokenPlaces(corpus, sequences_of(corpus, part))
+    places = TokenLocator(corpus, sequences_of(corpus, part))
     assert [places.find(token) for token in range(places.tokens)] == expected
     for at in sequences:
         assert places.number(at) == sum(corpus.sizes[sequences[0] : at])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paddock.data.preprocess import chunks as cutting
 from paddock.data.preprocess import inputs as module
 from paddock.data.preprocess.chunks import Position, read_chunks
-from paddock.data.preprocess.inputs import check_readable, find_inputs, look_at
+from paddock.data.preprocess.inputs import check_readable, find_inputs, stat_input
 from paddock.errors import ConfigError, DataError, MachineError
 
 
@@ -62,7 +62,7 @@ def test_chunks_are_whole_lines_from_any_position(
     paths = [folder / f"{number}.{'gz' if packed else 'jsonl'}" for number in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(gzip.compress(content) if packed else content)
-    inputs = [look_at(str(path)) for path in paths]
+    inputs = [stat_input(str(path)) for path in paths]
     chunks = list(read_chunks(inputs, Position(), size))
     for number, content in enumerate(contents):
         assert b"".join(chunk.data for chunk in chunks if chunk.begin.input == number) == content
@@ -80,7 +80,7 @@ def test_a_truncated_gz_says_what_was_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(lines)[:-5000])
     read = 0
     with pytest.raises(DataError, match=r"a\.jsonl\.gz is truncated(.|\n)*after [\d,]+ whole lines") as caught:
-        for chunk in read_chunks([look_at(str(path))], Position(), 10_000):
+        for chunk in read_chunks([stat_input(str(path))], Position(), 10_000):
             read += chunk.data.count(b"\n")
     assert f"after {read:,} whole lines" in str(caught.value) and read > 1000
 
@@ -90,13 +90,13 @@ def test_a_damaged_gz(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"a\.gz (cannot be read to its end|is truncated)"):
-        list(read_chunks([look_at(str(path))], Position(), 1000))
+        list(read_chunks([stat_input(str(path))], Position(), 1000))
 
 
 def test_several_members_of_a_gz(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
-    assert b"".join(chunk.data for chunk in read_chunks([look_at(str(path))], Position(), 1000)) == b"one\ntwo\n"
+    assert b"".join(chunk.data for chunk in read_chunks([stat_input(str(path))], Position(), 1000)) == b"one\ntwo\n"
 
 
 def test_a_line_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +104,13 @@ def test_a_line_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = tmp_path / "a.json"
     path.write_bytes(b"short\n" + b"x" * 6000)
     with pytest.raises(DataError, match=r"a\.json, line 2: the line has more than 5\.0 kB"):
-        list(read_chunks([look_at(str(path))], Position(), 1000))
+        list(read_chunks([stat_input(str(path))], Position(), 1000))
 
 
 def test_a_named_pipe(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    source = look_at(str(path))
+    source = stat_input(str(path))
     assert source.is_stream
     writer = threading.Thread(target=lambda: path.write_bytes(b"one\ntwo\n"))
     writer.start()
@@ -123,7 +123,7 @@ def test_waiting_for_a_pipe_can_be_stopped(tmp_path: Path) -> None:
     os.mkfifo(path)
     silent = os.open(path, os.O_RDWR)
     with pytest.raises(KeyboardInterrupt):
-        list(read_chunks([look_at(str(path))], Position(), 1000, stopped=lambda: True))
+        list(read_chunks([stat_input(str(path))], Position(), 1000, stopped=lambda: True))
     os.close(silent)
 
 
@@ -134,7 +134,7 @@ def test_zst_without_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "a.zst").write_bytes(b"")
     monkeypatch.setattr(module, "import_module", missing)
     with pytest.raises(MachineError, match=r"needs the package zstandard(.|\n)*pip install zstandard"):
-        check_readable(look_at(str(tmp_path / "a.zst")))
+        check_readable(stat_input(str(tmp_path / "a.zst")))
 
 
 def test_zst(tmp_path: Path) -> None:
@@ -143,14 +143,14 @@ def test_zst(tmp_path: Path) -> None:
     packed = zstd.ZstdCompressor().compress(lines)
     path = tmp_path / "a.zst"
     path.write_bytes(packed + packed)
-    chunks = list(read_chunks([look_at(str(path))], Position(), 10_000))
+    chunks = list(read_chunks([stat_input(str(path))], Position(), 10_000))
     assert b"".join(chunk.data for chunk in chunks) == lines + lines
-    rest = list(read_chunks([look_at(str(path))], chunks[30].begin, 10_000))
+    rest = list(read_chunks([stat_input(str(path))], chunks[30].begin, 10_000))
     assert b"".join(chunk.data for chunk in rest) == b"".join(chunk.data for chunk in chunks[30:])
     assert rest[-1].end == chunks[-1].end and rest[0].begin == chunks[30].begin
     path.write_bytes(packed + packed[:-100])
     with pytest.raises(DataError, match=r"a\.zst is truncated"):
-        list(read_chunks([look_at(str(path))], Position(), 10_000))
+        list(read_chunks([stat_input(str(path))], Position(), 10_000))
     path.write_bytes(packed[:1000] + bytes(1000) + packed[2000:])
     with pytest.raises(DataError, match=r"a\.zst cannot be read to its end"):
-        list(read_chunks([look_at(str(path))], Position(), 10_000))
+        list(read_chunks([stat_input(str(path))], Position(), 10_000))

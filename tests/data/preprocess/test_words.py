@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.preprocess.words import Border, WordMemory, find_border
+from paddock.data.preprocess.words import Border, WordCache, find_border
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, train_tokenizer
 
 CONTROLS = [chr(code) for code in range(32)] + ["\x7f", "\x85", "\u200b", "\ufeff", "\u180e"]
@@ -26,18 +26,18 @@ def load(config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
-def memory_of(tokenizer: Tokenizer, limit: int) -> WordMemory:
+def memory_of(tokenizer: Tokenizer, limit: int) -> WordCache:
     border = find_border(tokenizer)
     assert border is not None
-    return WordMemory(tokenizer, border, np.dtype("<u2"), limit)
+    return WordCache(tokenizer, border, np.dtype("<u2"), limit)
 
 
-def ids(memory: WordMemory, *texts: str) -> list[list[int]]:
+def ids(memory: WordCache, *texts: str) -> list[list[int]]:
     return [np.frombuffer(tokens, "<u2").tolist() for tokens in memory.encode(list(texts))]
 
 
 @pytest.fixture(scope="module", params=["gpt2", "bert", "bert cased"])
-def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, WordMemory]:
+def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, WordCache]:
     config = request.getfixturevalue(request.param.split()[0])
     tokenizer = load(config.model_copy(update={"lower_case": False}) if "cased" in request.param else config)
     return tokenizer, memory_of(tokenizer, limit=200)
@@ -45,13 +45,13 @@ def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, WordMemory]:
 
 @settings(max_examples=300, deadline=None)
 @given(texts=st.lists(st.one_of(TEXTS, st.text(max_size=40)), max_size=4))
-def test_the_same_tokens(pair: tuple[Tokenizer, WordMemory], texts: list[str]) -> None:
+def test_the_same_tokens(pair: tuple[Tokenizer, WordCache], texts: list[str]) -> None:
     tokenizer, memory = pair
     assert ids(memory, *texts) == tokenizer.encode_batch(texts)
 
 
 @pytest.mark.parametrize("space", [*SPACES, *CONTROLS], ids=ascii)
-def test_every_kind_of_white_space(pair: tuple[Tokenizer, WordMemory], space: str) -> None:
+def test_every_kind_of_white_space(pair: tuple[Tokenizer, WordCache], space: str) -> None:
     tokenizer, memory = pair
     texts = [
         f"a{space}b",

@@ -86,7 +86,7 @@ def test_an_answer_is_found_where_it_stands(data: st.DataObject, context: str, l
     start = data.draw(st.integers(0, len(context) - 1))
     end = data.draw(st.integers(start + 1, len(context)))
     tokenizer = UNCASED if lower_case else CASED
-    places = tokenizer.encode_with_places([context])[0][1]
+    places = tokenizer.encode_with_offsets([context])[0][1]
     inside = [(first, last) for first, last in places if first < end and last > start]
     question = Question("q", "who ?", 0, ((context[start:end], start),))
     if not inside:
@@ -137,7 +137,7 @@ def test_a_long_context_is_seen_whole() -> None:
         if index:
             assert [first for first, _ in shown[:4]] == seen[-4:]  # the stride
         seen += [first for first, _ in shown if not seen or first > seen[-1]]
-    assert seen == [first for first, _ in UNCASED.encode_with_places([context])[0][1]]
+    assert seen == [first for first, _ in UNCASED.encode_with_offsets([context])[0][1]]
     answers = np.array([found.row(index)[2] for index in range(len(found))])
     assert (answers[:-1] == 0).all() and (answers[-1] > 0).all()
     assert found.rows_of.tolist() == [len(found)]
