@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.distributed.pipelining import PipelineStage
 
+from paddock.devices import adapter_of
+
 
 class TimedStage(PipelineStage):
     """torch's stage, which adds up the time of its own forward and backward passes.
@@ -39,4 +41,4 @@ def take_busy_seconds(stages: list[TimedStage], device: torch.device) -> float |
     total = sum(stage.busy_seconds for stage in stages)
     for stage in stages:
         stage.busy_seconds = 0.0
-    return total if device.type == "cpu" else None
+    return total if adapter_of(device).computes_on_host else None

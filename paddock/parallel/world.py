@@ -31,7 +31,7 @@ class World:
         """Sum small numbers over all processes, in double precision where the device has it."""
         if self.size == 1:
             return list(values)
-        dtype = torch.float64 if self.device.type == "cpu" else torch.float32
+        dtype = torch.float64 if self.adapter.float64 else torch.float32
         tensor = torch.tensor(values, dtype=dtype, device=self.device)
         dist.all_reduce(tensor)
         return [float(value) for value in tensor.tolist()]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paddock.devices import adapter_of
 from paddock.models.layers.batch_norm import BatchNorm
 from paddock.models.resnet.model import Block, ResNet
 
@@ -43,7 +44,7 @@ class Convolution:
 
     def __call__(self, x: Tensor, beside: Tensor | None = None, rectify: bool = True) -> Tensor:
         """The rectified result, of which `beside` is a part."""
-        if x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        if _has_fused(x):
             return self._fused(x, beside, "relu" if rectify else "none")
         geometry = self.geometry
         found = F.conv2d(
@@ -97,6 +98,10 @@ def accelerate(model: ResNet) -> None:
     """Let evaluations of the model as it is now go the short way. Training it afterwards would not change them."""
     if model.config.norm != "group":
         model.short_way = FoldedResNet(model)
+
+
+def _has_fused(x: Tensor) -> bool:
+    return adapter_of(x.device).computes_on_host and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 def _fold(block: nn.Module) -> tuple[list[Convolution], Convolution | None]:
