@@ -39,7 +39,7 @@ def load_models(
     config = _config(models)
     inherit(path, config)
     saved = saved_tensors(path)
-    state = {} if optimizer is None else room_for_optimizer(saved, models)
+    state = {} if optimizer is None else room_for_optimizer(saved, models, optimizer)
     prefix = prefix_of_weights(saved) if optimizer is None else MODEL
     has_average = average is not None and prefix_of_weights(saved) == AVERAGE
     wanted = {**tensors_of(models, None, prefix), **state, **(average if average and has_average else {})}

@@ -33,6 +33,7 @@ from torch.futures import Future
 
 from paddock.checkpoint.blocks import BlockReader, BlockWriter, FileRecord, bytes_of, damaged
 from paddock.checkpoint.safetensors_writer import CODES, encode_header
+from paddock.devices import adapter_of
 from paddock.errors import UserError
 
 OFFSETS_KEY = "DCP_SHARDING_INFO"
@@ -229,7 +230,12 @@ def _read_box(reader: BlockReader, stored: StoredPiece, item: ReadItem, target: 
     row = math.prod(shape[1:]) * stored.dtype.itemsize
     position = stored.position + begin[0] * row
     whole_rows = tuple(lengths[1:]) == tuple(shape[1:])
-    if whole_rows and target.is_contiguous() and target.device.type == "cpu" and target.dtype == stored.dtype:
+    if (
+        whole_rows
+        and target.is_contiguous()
+        and adapter_of(target.device).computes_on_host
+        and target.dtype == stored.dtype
+    ):
         reader.read(position, bytes_of(target))
         return
     box = tuple(slice(first, first + size) for first, size in zip(begin[1:], lengths[1:], strict=True))

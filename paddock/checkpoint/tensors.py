@@ -40,20 +40,21 @@ def copy_to_twins(models: Sequence[nn.Module]) -> None:
 
 
 def room_for_optimizer(
-    saved: Mapping[str, tuple[torch.Size, torch.dtype]], models: Sequence[nn.Module]
+    saved: Mapping[str, tuple[torch.Size, torch.dtype]], models: Sequence[nn.Module], optimizer: Optimizer
 ) -> dict[str, Tensor]:
     """Empty tensors for the optimizer state that a checkpoint holds of these models' parameters."""
-    parameters = _named(models)
+    parameters, beside = _named(models), _counted_beside(optimizer)
     room = {}
     for key, (shape, dtype) in saved.items():
         if key.startswith(OPTIMIZER):
             _, name = key.removeprefix(OPTIMIZER).split(".", 1)
             if name in parameters:
-                # A step counter stays on the host, where optimizers keep it; the rest lies as its parameter does.
-                alike = shape == parameters[name].shape
-                room[key] = (
-                    torch.empty_like(parameters[name].data, dtype=dtype) if alike else torch.empty(shape, dtype=dtype)
-                )
+                parameter = parameters[name]
+                if shape == parameter.shape:
+                    room[key] = torch.empty_like(parameter.data, dtype=dtype)
+                else:  # a step counter
+                    device = parameter.device if parameter in beside else None
+                    room[key] = torch.empty(shape, dtype=dtype, device=device)
     return room
 
 
@@ -68,6 +69,12 @@ def give_to_optimizer(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]
         kind, name = key.removeprefix(OPTIMIZER).split(".", 1)
         for number, parameter in enumerate(holders[name]):
             optimizer.state[parameter][kind] = tensor if number == 0 else tensor.clone()
+
+
+def _counted_beside(optimizer: Optimizer) -> set[nn.Parameter]:
+    """Parameters whose steps torch counts on their own device, where fused kernels look; the host counts the others."""
+    groups = [group for group in optimizer.param_groups if group.get("fused") or group.get("capturable")]
+    return {parameter for group in groups for parameter in group["params"]}
 
 
 def _named(models: Sequence[nn.Module]) -> dict[str, nn.Parameter]:

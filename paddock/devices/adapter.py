@@ -36,8 +36,16 @@ class DeviceAdapter:
     """The faster layout for images."""
     parallelism: Literal["full", "data"]
     """`full`: any data × tensor × pipeline layout; `data`: its DTensor is unproven, so data parallel only."""
+    float64: bool
+    """Whether it computes in double precision, in collectives too."""
+    fused_optimizer: bool
+    """Whether torch's fused SGD, Adam and AdamW have kernels there."""
+    pinned_memory: bool
+    """Whether copies from page-locked memory of the host run beside its work."""
     install: str
     """What to install to have it: completes the sentence "it needs …"."""
+    computes_on_host: bool = False
+    """The host's own memory and threads do the work: nothing to copy or to wait for, and our CPU kernels apply."""
     peaks: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False, repr=False)
     """Dense peak FLOP/s: pattern of the whole device name → type → FLOP/s. Only published figures."""
 

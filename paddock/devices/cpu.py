@@ -96,5 +96,9 @@ CPU = CpuAdapter(
     float16_needs_loss_scale=True,
     memory_format="channels_last",
     parallelism="full",
+    float64=True,
+    fused_optimizer=True,
+    pinned_memory=False,
     install="torch",
+    computes_on_host=True,
 )

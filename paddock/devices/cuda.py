@@ -19,6 +19,9 @@ CUDA = DeviceAdapter(
     float16_needs_loss_scale=True,
     memory_format="channels_last",
     parallelism="full",
+    float64=True,
+    fused_optimizer=True,
+    pinned_memory=True,
     install="a CUDA build of torch (https://pytorch.org/get-started/locally) and NVIDIA's driver",
     # Whole names, so that a slice of a card (… MIG 1g.5gb) or a weaker sister is unknown rather than wrong.
     peaks={

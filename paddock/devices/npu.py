@@ -14,5 +14,8 @@ NPU = DeviceAdapter(
     float16_needs_loss_scale=True,
     memory_format="contiguous",  # the plug-in chooses its own blocked layout from NCHW
     parallelism="full",
+    float64=False,  # the plug-in computes in float32 instead, and warns
+    fused_optimizer=False,  # recent plug-ins have AdamW's kernel, and no version is known to have SGD's
+    pinned_memory=True,
     install="Huawei's CANN toolkit and torch_npu (pip install torch_npu, in the version of your torch)",
 )

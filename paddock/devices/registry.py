@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from paddock.devices.adapter import DeviceAdapter
 from paddock.devices.availability import Availability, probe
 from paddock.devices.cpu import CPU
@@ -12,9 +14,32 @@ from paddock.devices.sdaa import SDAA
 from paddock.devices.xpu import XPU
 from paddock.errors import MachineError, bad_value, did_you_mean
 
+if TYPE_CHECKING:
+    import torch
+
 # `auto` takes the first that is here. What torch brings itself comes before the plug-ins, because importing
 # a plug-in makes it torch's accelerator, whether or not it has a device.
 _ADAPTERS: dict[str, DeviceAdapter] = {adapter.name: adapter for adapter in (CPU, CUDA, XPU, NPU, MLU, SDAA)}
+
+
+# For the device of a tensor, which a layer asks about at every call: its type says it.
+_BY_TYPE: dict[str, DeviceAdapter] = {adapter.torch_type: adapter for adapter in _ADAPTERS.values()}
+
+UNKNOWN = DeviceAdapter(
+    name="unknown",
+    package=None,
+    torch_type="meta",
+    backend="gloo",
+    autocast=(),
+    float16_needs_loss_scale=True,
+    memory_format="contiguous",
+    parallelism="data",
+    float64=False,
+    fused_optimizer=False,
+    pinned_memory=False,
+    install="nothing",
+)
+"""What holds of tensors on a device that nobody described, such as `meta`, which computes nothing."""
 
 
 def register(adapter: DeviceAdapter) -> None:
@@ -22,6 +47,7 @@ def register(adapter: DeviceAdapter) -> None:
     if adapter.name in (*_ADAPTERS, "auto"):
         raise ValueError(f'a device named "{adapter.name}" is registered already')
     _ADAPTERS[adapter.name] = adapter
+    _BY_TYPE.setdefault(adapter.torch_type, adapter)
 
 
 def all_adapters() -> tuple[DeviceAdapter, ...]:
@@ -33,6 +59,11 @@ def adapter_named(name: str) -> DeviceAdapter:
     if name not in _ADAPTERS:
         raise bad_value("device", name, "there is no such device", did_you_mean(name, ["auto", *_ADAPTERS]))
     return _ADAPTERS[name]
+
+
+def adapter_of(device: torch.device) -> DeviceAdapter:
+    """What is known of the device that a tensor lies on. A look-up, which torch.compile traces too."""
+    return _BY_TYPE.get(device.type, UNKNOWN)
 
 
 def select(name: str) -> DeviceAdapter:

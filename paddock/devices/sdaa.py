@@ -13,5 +13,9 @@ SDAA = DeviceAdapter(
     float16_needs_loss_scale=True,
     memory_format="channels_last",
     parallelism="data",
+    # Without the vendor's word for them: what is slower at worst, and never wrong.
+    float64=False,
+    fused_optimizer=False,
+    pinned_memory=False,
     install="Tecorigin's TecoToolKit and torch_sdaa (from Tecorigin, in the version of your torch)",
 )

@@ -13,5 +13,8 @@ XPU = DeviceAdapter(
     float16_needs_loss_scale=True,
     memory_format="channels_last",
     parallelism="full",
+    float64=False,  # Intel's list of known issues: Arc A-Series has none, and a kernel that needs it stops the program
+    fused_optimizer=True,  # torch itself brings the kernels
+    pinned_memory=True,
     install="an XPU build of torch (https://pytorch.org/get-started/locally) and Intel's GPU driver",
 )

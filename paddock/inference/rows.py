@@ -14,6 +14,8 @@ from threading import Barrier
 import torch
 from torch import Tensor, nn
 
+from paddock.devices import adapter_of
+
 WORTHWHILE = 256
 """The least that a core's rows count together, in tokens or pixels: each core reads all the weights."""
 
@@ -21,7 +23,7 @@ WORTHWHILE = 256
 def outputs_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """The model's outputs, in the order of the rows; `batch` lies where the model does."""
     first = next(iter(batch.values()))
-    cores = torch.get_num_threads() if first.device.type == "cpu" else 1
+    cores = torch.get_num_threads() if adapter_of(first.device).computes_on_host else 1
     if cores == 1 or len(first) % cores or first.numel() < cores * WORTHWHILE:
         return _outputs(model, batch)
     parts = zip(*(tensor.chunk(cores) for tensor in batch.values()), strict=True)

@@ -177,7 +177,7 @@ def summarise(
         "processes": world.size,
         "device": world.adapter.name,
         "device_name": world.adapter.device_name(),
-        "threads": torch.get_num_threads() if world.device.type == "cpu" else None,
+        "threads": torch.get_num_threads() if world.adapter.computes_on_host else None,
         "versions": versions(),
         "recipe": recipe.to_dict(),
     }

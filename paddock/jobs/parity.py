@@ -77,7 +77,9 @@ def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, do
     layouts = [LayoutToCheck(ALONE, recipe, 1), *choose_layouts(recipe, names, launch)]
     for layout in layouts:
         check_recipe(layout.recipe, layout.processes)
-    select(recipe.train.device)
+    adapter = select(recipe.train.device)
+    if double and not adapter.float64:
+        raise bad_value("--double", "true", f"{adapter.name} has no float64", "leave it out, or take --device cpu")
     prepare_data(recipe)
     say = (
         f"{recipe.train.steps} steps of {len(layouts) - 1} layouts and one process; dropout off, {number_type(double)}"

@@ -220,7 +220,7 @@ class TrainingRun:
         memory = max(share.memory for share in shares)
         count = torch.get_num_threads()
         each = " each" if world.size > 1 else ""
-        threads = f", {count} thread{'s' if count > 1 else ''}{each}" if world.device.type == "cpu" else ""
+        threads = f", {count} thread{'s' if count > 1 else ''}{each}" if world.adapter.computes_on_host else ""
         rows = [
             ("model", f"{recipe.model.family}, {show.count(parameters)} parameters"),
             ("layout", f"{self.arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 
+from paddock.devices import adapter_of
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.placement import local
 
@@ -51,10 +52,11 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
 
 
 def _sum_of_squares(gradients: list[Tensor]) -> Tensor:
-    """In double precision, from the norms of pieces: a CPU adds up squares one after the other in single precision,
-    which is wrong in the third digit for a large embedding, and wrong differently for each way to cut it."""
-    if gradients[0].device.type != "cpu":
-        return torch.stack(torch._foreach_norm(gradients)).double().cpu().square().sum()
+    """In double precision, on the host. A CPU goes by the norms of pieces: it adds up squares one after the other in
+    single precision, which is wrong in the third digit for a large embedding, and differently for each way to cut it.
+    """
+    if not adapter_of(gradients[0].device).computes_on_host:
+        return torch.stack(torch._foreach_norm(gradients)).cpu().double().square().sum()
     return torch.stack([_in_pieces(gradient.reshape(-1)) for gradient in gradients]).sum()
 
 
@@ -68,17 +70,10 @@ def _in_pieces(gradient: Tensor) -> Tensor:
 def _over_all_processes(squares: Tensor, parameters: Sequence[nn.Parameter], mesh: Mesh) -> Tensor:
     if mesh.grid is None:
         return squares
-    total = squares.to(gradients_device(parameters), torch.float32 if _lacks_double(parameters) else torch.float64)
+    device = parameters[0].device
+    total = squares.to(torch.float64 if adapter_of(device).float64 else torch.float32).to(device)
     dist.all_reduce(total)
-    return total.double().cpu()
-
-
-def gradients_device(parameters: Sequence[nn.Parameter]) -> torch.device:
-    return parameters[0].device if parameters else torch.device("cpu")
-
-
-def _lacks_double(parameters: Sequence[nn.Parameter]) -> bool:
-    return gradients_device(parameters).type != "cpu"
+    return total.cpu().double()
 
 
 def _by_copies(parameters: Sequence[nn.Parameter], processes: int) -> dict[int, list[Tensor]]:

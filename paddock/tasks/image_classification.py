@@ -21,6 +21,7 @@ from paddock.data.images.transforms import normalise, stack
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
+from paddock.models.layers.widen import widest
 from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
 
@@ -117,7 +118,7 @@ class ImageClassification(Task):
         beaten_by = better_classes(outputs, labels)
         return Judgement(
             {
-                "loss": float(F.cross_entropy(outputs.double(), labels, reduction="sum")),
+                "loss": float(F.cross_entropy(widest(outputs), labels, reduction="sum")),
                 "count": float(len(labels)),
                 "top1": float((beaten_by < 1).sum()),
                 "top5": float((beaten_by < TOP).sum()),

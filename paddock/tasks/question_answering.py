@@ -22,6 +22,7 @@ from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import text_tokenizer
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
+from paddock.models.layers.widen import widest
 from paddock.tasks.answer_scores import score_answers
 from paddock.tasks.answer_spans import best_spans, no_answer_scores, trimmed
 from paddock.tasks.task import INDEX, Batch, Goal, Judgement, Sample, Samples, Task
@@ -128,7 +129,7 @@ class QuestionAnswering(Task):
     def judge(self, batch: Batch, outputs: Tensor) -> Judgement:
         """Of every row the question's number, the best answer's score and its characters, and the score of none."""
         scores = F.log_softmax(outputs, dim=1).gather(1, batch["labels"][:, None])
-        found = Judgement({"loss": -float(scores.double().sum()) / 2, "count": float(len(outputs))})
+        found = Judgement({"loss": -float(widest(scores).sum()) / 2, "count": float(len(outputs))})
         spans = best_spans(outputs, batch["token_types"], batch["lengths"], self._data.answer_length, 1)
         columns = (batch[INDEX], spans.scores[:, 0], spans.first[:, 0], spans.last[:, 0], no_answer_scores(outputs))
         for row, score, first, last, none in zip(*(column.tolist() for column in columns), strict=True):

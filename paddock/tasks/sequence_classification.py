@@ -22,6 +22,7 @@ from paddock.data.tokenizers.load import text_tokenizer
 from paddock.errors import DataError, bad_value
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
+from paddock.models.layers.widen import widest
 from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
 
 
@@ -140,7 +141,7 @@ class SequenceClassification(Task):
     def judge(self, batch: Batch, outputs: Tensor) -> Judgement:
         labels = batch["labels"]
         right = float((outputs.argmax(-1) == labels).sum())
-        loss = float(F.cross_entropy(outputs.double(), labels, reduction="sum"))
+        loss = float(F.cross_entropy(widest(outputs), labels, reduction="sum"))
         return Judgement({"loss": loss, "right": right, "count": float(len(labels))})
 
     def metrics(self, judgement: Judgement) -> dict[str, float]:

@@ -47,11 +47,11 @@ def compile_blocks(
         )
     if mode == "off" or compiler is None:
         return False
-    if mode == "auto" and (adapter.torch_type == "cpu" or num_parameters < SMALLEST):
+    if mode == "auto" and (adapter.computes_on_host or num_parameters < SMALLEST):
         return False
     if _knows_all_instructions(compiler):  # spares the trial builds of every instruction set, five seconds
         import_module("torch._inductor.config").cpp.vec_isa_ok = True
-    backend: Any = compile_for_cpu if adapter.torch_type == "cpu" else "inductor"
+    backend: Any = compile_for_cpu if adapter.computes_on_host else "inductor"
     for block in blocks:
         block.compile(backend=backend)
     return True
@@ -85,7 +85,7 @@ def _whole_operations() -> list[Any]:
 
 def find_compiler(adapter: DeviceAdapter) -> str | None:
     """What turns compiled graphs into machine code: on a CPU a C++ compiler, elsewhere the vendor's own."""
-    if adapter.torch_type != "cpu":
+    if not adapter.computes_on_host:
         return adapter.name
     return shutil.which("g++") or shutil.which("clang++")
 

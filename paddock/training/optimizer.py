@@ -9,11 +9,12 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from paddock.devices import adapter_of
 from paddock.training.config import OptimizerConfig
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> Optimizer:
-    """AdamW, Adam or SGD in its fused form where it has one; norms and biases (vectors) do not decay."""
+    """AdamW, Adam or SGD, in its fused form where the device has one; norms and biases (vectors) do not decay."""
     members: dict[tuple[Any, bool], list[nn.Parameter]] = {}
     for parameter in parameters:  # one kernel takes tensors that lie over the same processes
         mesh = parameter.data.device_mesh if isinstance(parameter.data, DTensor) else None
@@ -22,11 +23,12 @@ def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig)
         {"params": group, "weight_decay": config.weight_decay if is_matrix else 0.0}
         for (_, is_matrix), group in members.items()
     ]
+    fused = adapter_of(parameters[0].device).fused_optimizer
     if config.name == "sgd":
-        whole = all(mesh is None for mesh, _ in members)  # the fused form knows no tensors that lie over processes
-        return SGD(groups, lr=config.lr, momentum=config.momentum, fused=whole, foreach=not whole)
+        fused &= all(mesh is None for mesh, _ in members)  # the fused form knows no tensors that lie over processes
+        return SGD(groups, lr=config.lr, momentum=config.momentum, fused=fused, foreach=not fused)
     kind = AdamW if config.name == "adamw" else Adam
-    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=fused, foreach=not fused)
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:

@@ -23,7 +23,7 @@ from paddock.checkpoint.storage import (
     saved_tensors,
     write_checkpoint,
 )
-from paddock.checkpoint.tensors import MODEL, give_to_optimizer, room_for_optimizer, tensors_of
+from paddock.checkpoint.tensors import MODEL, OPTIMIZER, give_to_optimizer, room_for_optimizer, tensors_of
 from paddock.errors import DataError, MachineError
 
 
@@ -37,12 +37,25 @@ def trained(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_fused_optimizer_finds_its_step_counters_beside_its_parameters(fused: bool) -> None:
+    model, optimizer = trained()
+    saved = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors_of([model], optimizer).items()}
+    model.to("meta")  # a device that is not the host's, as far as places go
+    elsewhere = torch.optim.AdamW(model.parameters())
+    for group in elsewhere.param_groups:  # no kernel of meta's would be accepted as an argument
+        group["fused"] = fused
+    room = room_for_optimizer(saved, [model], elsewhere)
+    places = {key.removeprefix(OPTIMIZER).split(".")[0]: tensor.device.type for key, tensor in room.items()}
+    assert places == {"step": "meta" if fused else "cpu", "exp_avg": "meta", "exp_avg_sq": "meta"}
+
+
 def test_round_trip_of_model_and_optimizer(tmp_path: Path) -> None:
     model, optimizer = trained()
     path = tmp_path / "step-1"
     write_checkpoint(path, tensors_of([model], optimizer), {"step": 2, "note": "é"})
     other, fresh = trained(seed=1)
-    state = room_for_optimizer(saved_tensors(path), [other])
+    state = room_for_optimizer(saved_tensors(path), [other], fresh)
     read_tensors(path, {**tensors_of([other], None), **state})
     give_to_optimizer(state, [other], fresh)
     wanted, found = tensors_of([model], optimizer), tensors_of([other], fresh)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.devices import DeviceAdapter, adapter_named, all_adapters, probe, register, registry, select
+from paddock.devices import DeviceAdapter, adapter_named, adapter_of, all_adapters, probe, register, registry, select
 from paddock.errors import ConfigError, MachineError
 
 
@@ -14,6 +14,7 @@ from paddock.errors import ConfigError, MachineError
 def empty_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a test registers is forgotten after it."""
     monkeypatch.setattr(registry, "_ADAPTERS", dict(registry._ADAPTERS))
+    monkeypatch.setattr(registry, "_BY_TYPE", dict(registry._BY_TYPE))
 
 
 def test_every_vendor_and_its_collective_library() -> None:
@@ -70,6 +71,22 @@ def test_registered_device_is_found_and_cannot_be_replaced(empty_slot: None) -> 
         register(other)
     with pytest.raises(ValueError, match="auto"):
         register(replace(other, name="auto"))
+
+
+def test_the_device_of_a_tensor_has_an_adapter(empty_slot: None) -> None:
+    import torch
+
+    assert adapter_of(torch.empty(0).device) is adapter_named("cpu")
+    assert adapter_of(torch.device("cuda", 1)) is adapter_named("cuda")
+    meta = adapter_of(torch.device("meta"))
+    assert not (meta.computes_on_host or meta.float64 or meta.fused_optimizer or meta.pinned_memory)
+    other = replace(adapter_named("sdaa"), name="other", torch_type="hpu")
+    register(other)
+    assert adapter_of(torch.device("hpu", 0)) is other
+
+
+def test_only_the_cpu_computes_on_the_host() -> None:
+    assert [adapter.name for adapter in all_adapters() if adapter.computes_on_host] == ["cpu"]
 
 
 def test_a_package_that_is_no_device_is_not_one(empty_slot: None) -> None:

@@ -67,6 +67,20 @@ def test_every_mask_of_a_shard_is_another_and_shards_stay_in_step(generator_of_t
     assert torch.equal(*of_all)
 
 
+def test_layers_are_compiled_in_one_piece() -> None:
+    """They ask which device they are on; the compiler must follow."""
+
+    def layers(x: torch.Tensor) -> torch.Tensor:
+        return dropout(causal_attention(x, x, x, 0.3) + full_attention(x, x, x, 0.3), 0.2, True)
+
+    x = torch.randn(2, 2, 8, 4)
+    results = []
+    for computed in (layers, torch.compile(layers, fullgraph=True, backend="eager")):
+        torch.manual_seed(0)
+        results.append(computed(x))
+    assert torch.allclose(*results)
+
+
 def as_textbook(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: torch.Tensor | None, kept: torch.Tensor
 ) -> torch.Tensor:

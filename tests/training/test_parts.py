@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from importlib import import_module
+from typing import cast
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, MachineError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
+from paddock.models.layers import widen
 from paddock.models.layers.initialization import initialize
+from paddock.parallel import gradient_norm as gradient_norm_module
 from paddock.parallel.gradient_norm import gradient_norm, scale_gradients
 from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.seeds import seed_step
+from paddock.parallel.world import World
 from paddock.training import compilation
+from paddock.training import optimizer as optimizer_module
 from paddock.training.compilation import compile_blocks
 from paddock.training.config import OptimizerConfig, PrecisionConfig
 from paddock.training.numerics import explain, first_bad_module
@@ -59,6 +65,42 @@ def test_decoupled_decay_of_adamw() -> None:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
         assert torch.allclose(model.weight, before * 0.95) is shrinks
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
+def test_the_adapter_says_whether_the_optimizer_is_fused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = OptimizerConfig(name=name, lr=0.1, weight_decay=0.5)
+    weights = []
+    for fused in (True, False):
+        adapter = dataclasses.replace(CPU, fused_optimizer=fused)
+        monkeypatch.setattr(optimizer_module, "adapter_of", lambda device, adapter=adapter: adapter)
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+        optimizer = build_optimizer(list(model.parameters()), config)
+        assert all(group["fused"] is fused for group in optimizer.param_groups)
+        for _ in range(2):
+            model(torch.ones(2, 3)).square().sum().backward()
+            optimizer.step()
+        weights.append(model.weight.detach())
+    assert torch.allclose(*weights, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("has_double", "dtype"), [(True, torch.float64), (False, torch.float32)])
+def test_only_devices_that_have_double_precision_sum_in_it(
+    has_double: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = dataclasses.replace(CPU, float64=has_double, computes_on_host=False)
+    summed: list[torch.dtype] = []
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: summed.append(tensor.dtype))
+    for module in (gradient_norm_module, widen):
+        monkeypatch.setattr(module, "adapter_of", lambda device: adapter)
+    assert World(0, 2, adapter, torch.device("cpu")).total([0.5]) == [0.5]
+    layer = nn.Linear(2, 1)
+    layer.weight.grad, layer.bias.grad = torch.tensor([[2.0, 3.0]]), torch.tensor([6.0])
+    grid = cast(DeviceMesh, object())  # there are others, who add nothing
+    assert gradient_norm(list(layer.parameters()), Mesh(Layout(1, 1, 1), 0, grid)) == pytest.approx(7.0)
+    assert summed == [dtype, dtype]
+    assert widen.widest(torch.ones(1, dtype=torch.bfloat16)).dtype == dtype
 
 
 def test_norm_and_scaling_of_gradients() -> None:

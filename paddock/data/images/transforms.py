@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from paddock.data.images.config import ImageData
 from paddock.data.images.decode import Pixels
+from paddock.devices import adapter_of
 
 ATTEMPTS = 10
 GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
@@ -167,7 +168,7 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     factor = images.new_tensor(1 / (255 * np.asarray(std)), dtype=torch.float32).repeat(width)
     shift = images.new_tensor(-np.asarray(mean) / np.asarray(std), dtype=torch.float32).repeat(width)
     shape = (count, height, width * colours)
-    if images.device.type == "cpu":
+    if adapter_of(images.device).computes_on_host:
         batch = torch.from_numpy(np.empty(shape, dtype=np.float32))
     else:
         batch = images.new_empty(shape, dtype=torch.float32)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paddock.devices import adapter_of
 from paddock.models.layers.basic import Linear
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.dropout import Dropout, draw_seed, masks_of
@@ -80,7 +81,7 @@ def causal_attention(
 
     With `segments` [batch, time], which number the documents of a sample, only to those of its own document.
     """
-    if rate > 0.0 and query.device.type == "cpu":
+    if rate > 0.0 and adapter_of(query.device).computes_on_host:
         return dropped_attention(query, key, value, draw_seed(shard), rate, causal=True, segments=segments)
     with masks_of(shard if rate > 0.0 else None, query.device):
         if segments is None:
@@ -104,7 +105,7 @@ def full_attention(
     With `lengths` [batch], only to the first so many of each sample: the rest is padding, and what padding itself
     gathers is nobody's to use.
     """
-    if rate > 0.0 and query.device.type == "cpu":
+    if rate > 0.0 and adapter_of(query.device).computes_on_host:
         return dropped_attention(query, key, value, draw_seed(shard), rate, causal=False, lengths=lengths)
     visible = None
     if lengths is not None and not _are_full(lengths, key.shape[2]):
@@ -115,4 +116,5 @@ def full_attention(
 
 def _are_full(lengths: Tensor, time: int) -> bool:
     """Whether no row has padding, where that is known at once: an accelerator would have to be waited for."""
-    return lengths.device.type == "cpu" and not torch.compiler.is_compiling() and int(lengths.min()) >= time
+    known = adapter_of(lengths.device).computes_on_host and not torch.compiler.is_compiling()
+    return known and int(lengths.min()) >= time

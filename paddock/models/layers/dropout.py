@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paddock.devices import adapter_of
+
 RESOLUTION = 2**16
 """How finely a mask can follow its rate."""
 
@@ -48,7 +50,7 @@ def dropout(x: Tensor, rate: float, training: bool, shard: int | None = None) ->
     """
     if rate == 0.0 or not training:
         return x
-    if x.device.type != "cpu":
+    if not adapter_of(x.device).computes_on_host:
         with masks_of(shard, x.device):
             return F.dropout(x, rate)
     return x * random_mask(draw_seed(shard), list(x.shape), rate) * scale_of_kept(rate)

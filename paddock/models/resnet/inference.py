@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paddock.devices import adapter_of
 from paddock.models.layers.batch_norm import BatchNorm
 from paddock.models.resnet.model import Block, ResNet
 
@@ -46,7 +47,7 @@ class FoldedConvolution(nn.Module):
 
     def forward(self, x: Tensor, beside: Tensor | None = None, rectify: bool = True) -> Tensor:
         """The rectified result, of which `beside` is a part."""
-        if x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        if _has_fused(x):
             return self._fused(x, beside, "relu" if rectify else "none")
         geometry = self.geometry
         found = F.conv2d(
@@ -105,6 +106,10 @@ def fold_norms(model: ResNet) -> None:
         block = model.get_submodule(unit)
         assert isinstance(block, Block)
         model.set_submodule(unit, FoldedBlock(block))
+
+
+def _has_fused(x: Tensor) -> bool:
+    return adapter_of(x.device).computes_on_host and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 def _sizes(convolution: nn.Conv2d) -> tuple[Any, Any, Any]:
