@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from paddock.data.array_cache import cache_beside
-from paddock.data.blended import BlendedSamples, ChainedSamples, blend_weights
+from paddock.data.blended import BlendedSamples, ChainedSamples, blend_weights, describe_blend
 from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig
 from paddock.data.corpus import Corpus, split_documents
 from paddock.data.document_ends import find_document_ends
@@ -21,7 +21,7 @@ from paddock.data.synthetic import SyntheticCorpus
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
-from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 
 class LanguageModeling(Task):
@@ -60,6 +60,10 @@ class LanguageModeling(Task):
         cache = cache_beside(corpus, cache_folder(self._data)) if isinstance(corpus, IndexedTokens) else None
         length = self._data.sequence_length
         return TrainingSamples(corpus, documents, length, self._seed, ends=self._ends, cache=cache)
+
+    def fingerprint(self) -> dict[str, int | str]:
+        content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])
+        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         length, parts = self._data.sequence_length, [part[1] for part in self._parts]
