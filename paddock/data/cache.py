@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from paddock.data.config import DataConfig
 from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.language.corpus import index_samples
 from paddock.errors import MachineError
 from paddock.files import atomic_write, disk_errors
 
@@ -82,14 +83,12 @@ def cache_beside(corpus: IndexedTokens, fallback: Path) -> ArrayCache:
     return ArrayCache((Path(f"{place}.paddock"), fallback / "arrays" / elsewhere), fingerprint(corpus))
 
 
-def fingerprint(corpus: IndexedTokens, blocks: int = 64, entries: int = 1024) -> str:
+def fingerprint(corpus: IndexedTokens) -> str:
     """Changes whenever the index file does: its size, its time, and blocks of its content from all over it."""
     status = os.stat(f"{corpus.prefix}.idx")
     digest = hashlib.sha256(repr((status.st_size, status.st_mtime_ns)).encode())
-    for array in (corpus.sizes, corpus.documents):
-        digest.update(f"{array.dtype.str} {len(array)}".encode())
-        for begin in np.linspace(0, max(0, len(array) - entries), blocks, dtype=np.int64).tolist():
-            digest.update(array[begin : begin + entries].tobytes())
+    for piece in index_samples(corpus):
+        digest.update(piece)
     return digest.hexdigest()[:24]
 
 

@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from paddock.tasks.task import Task
 
-def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> int:
-    """An error, if the weights that the recipe names are not there or do not fit; only names and shapes are read.
 
-    Returns the step that a checkpoint of ours goes on from, else 0.
-    """
+@dataclass(frozen=True)
+class Origin:
+    """Where a run goes on: at the step of a checkpoint of ours, or at 0 with what it has of other weights."""
+
+    step: int
+    checkpoint: Path | None = None
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+    def check_samples(self, recipe: Recipe, task: Task) -> None:
+        """An error, if the checkpoint's data position means something else under this recipe."""
+        from paddock.checkpoint.position import check_position, describe_position
+
+        if self.checkpoint is not None:
+            position = describe_position(recipe.train.seed, task.fingerprint())
+            check_position(self.checkpoint, self.description, position)
+
+
+def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
+    """An error, if the weights that the recipe names are not there or do not fit; only names and shapes are read."""
     from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
     from paddock.checkpoint.example_file import read_example
     from paddock.checkpoint.huggingface import holds_weights, match_folder
     from paddock.checkpoint.inheritance import gives_weights_only
     from paddock.checkpoint.loading import check_checkpoint
+    from paddock.checkpoint.position import check_optimizer
     from paddock.checkpoint.storage import describe_checkpoint
 
     settings, model = recipe.checkpoint, recipe.model
     if settings.load is None:
-        return 0
+        return Origin(0)
     source = Path(settings.load).expanduser()
     if continues:
         path = CheckpointDirectory(run_dir, keep=None, leads=False).latest()
         if path is None:
-            return 0
+            return Origin(0)
         only_weights = False
     elif holds_weights(source):
         match_folder(source, model, new_heads=not settings.resume)
         if settings.resume:
             read_example(source, model)
-        return 0
+        return Origin(0)
     else:
         path = find_checkpoint(source)
         only_weights = settings.weights_only or gives_weights_only(path, model)
     check_checkpoint(path, model, new_heads=only_weights)
-    return 0 if only_weights else int(describe_checkpoint(path)["step"])
+    if only_weights:
+        return Origin(0)
+    description = describe_checkpoint(path)
+    check_optimizer(path, description, recipe.optimizer.name)
+    return Origin(description["step"], path, description)
 
 
 def check_end(begun: int, end: int, source: str, continues: bool) -> None:

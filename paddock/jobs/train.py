@@ -58,12 +58,13 @@ def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
     """What one process does before all begin: weights and data, looked at once, and the run directory."""
     goes_on = continues(recipe.checkpoint, run_dir)
     check_run_dir(run_dir, goes_on)
-    begun = check_origin(recipe, run_dir, goes_on)
+    origin = check_origin(recipe, run_dir, goes_on)
     prepared = prepare_data(recipe)
     check_labels(recipe, prepared.classes)
     task = build_task(recipe, prepared)
+    origin.check_samples(recipe, task)
     end = total_steps(recipe, arithmetic, task.training_samples().samples_per_epoch)
-    check_end(begun, end, str(run_dir if goes_on else recipe.checkpoint.load), goes_on)
+    check_end(origin.step, end, str(run_dir if goes_on else recipe.checkpoint.load), goes_on)
     if recipe.evaluate.every is not None:
         task.validation_samples()
     for note in task.notes():

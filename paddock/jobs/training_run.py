@@ -18,6 +18,7 @@ from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
 from paddock.checkpoint.inheritance import gives_weights_only
 from paddock.checkpoint.loading import begin_from, load_models
+from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
@@ -67,6 +68,7 @@ class TrainingRun:
         self._stop = stop
         self.task = build_task(recipe, prepared)
         self._can_be_tried = prepared.tokenizer is not None or not self.task.reads_tokens
+        self._data_position = describe_position(recipe.train.seed, self.task.fingerprint())
         samples_per_epoch = self.task.training_samples().samples_per_epoch
         self.total_steps = total_steps(recipe, arithmetic, samples_per_epoch)
         self._steps_per_epoch = samples_per_epoch / arithmetic.batch.total
@@ -148,6 +150,8 @@ class TrainingRun:
             if self.recipe.checkpoint.weights_only or gives_weights_only(path, self.recipe.model):
                 return "; ".join([f"weights of {path}", *begin_from(path, self.engine.models)])
         description = describe_checkpoint(path)
+        check_optimizer(path, description, self.recipe.optimizer.name)
+        check_position(path, description, self._data_position)
         averages = None if self.average is None else self.average.tensors()
         self._has_average = load_models(path, self.engine.models, self.optimizer, averages)
         self._restore(description)
@@ -180,7 +184,7 @@ class TrainingRun:
             log_every=recipe.log.every,
             forward_flops=cache(recipe.model.forward_flops),
             loader_workers=recipe.data.workers,
-            describe={"recipe": recipe.to_dict(), "versions": versions()},
+            describe={"recipe": recipe.to_dict(), "versions": versions(), POSITION: self._data_position},
         )
 
     def _sinks(self) -> list[Sink]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,7 +24,7 @@ from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
 from paddock.models.layers.widen import widest
 from paddock.models.resnet.config import ResNetConfig
-from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 TOP = 5
 SKIPPED = "skipped"
@@ -71,6 +72,12 @@ class ImageClassification(Task):
 
     def training_samples(self) -> Samples:
         return TrainingImages(self._images("train"), self._data, self._seed)
+
+    def fingerprint(self) -> dict[str, int | str]:
+        classes = "\n".join(self._prepared.classes) or str(self._classes)
+        digest = hashlib.sha256(classes.encode()).hexdigest()[:12]
+        content = f"{len(self._images('train'))} images of {self._classes} classes, {digest}"
+        return {"data.image_size": self._data.image_size, TRAINING_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         return EvaluationImages(self._images("val"))

@@ -12,14 +12,14 @@ import torch
 from paddock.data.cache import cache_beside, cache_folder
 from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig
 from paddock.data.indexed.reader import IndexedTokens
-from paddock.data.language.blend import BlendedSamples, ChainedSamples, blend_weights
+from paddock.data.language.blend import BlendedSamples, ChainedSamples, blend_weights, describe_blend
 from paddock.data.language.corpus import Corpus, SyntheticCorpus, split_documents
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.language.windows import EvaluationSamples, TrainingSamples, find_document_ends
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
-from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 
 class LanguageModeling(Task):
@@ -58,6 +58,10 @@ class LanguageModeling(Task):
         cache = cache_beside(corpus, cache_folder(self._data)) if isinstance(corpus, IndexedTokens) else None
         length = self._data.sequence_length
         return TrainingSamples(corpus, documents, length, self._seed, ends=self._ends, cache=cache)
+
+    def fingerprint(self) -> dict[str, int | str]:
+        content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])
+        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         length, parts = self._data.sequence_length, [part[1] for part in self._parts]

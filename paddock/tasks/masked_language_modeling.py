@@ -12,7 +12,7 @@ import torch
 from paddock.data.cache import cache_beside, cache_folder
 from paddock.data.config import DataConfig, MaskedConfig, TokenizerConfig
 from paddock.data.indexed.reader import IndexedTokens
-from paddock.data.language.blend import BlendedSamples, ChainedSamples, blend_weights
+from paddock.data.language.blend import BlendedSamples, ChainedSamples, blend_weights, describe_blend
 from paddock.data.language.corpus import Corpus, SyntheticCorpus, split_documents
 from paddock.data.language.masking import MaskedLanguageModel, MaskOptions, MaskTokens
 from paddock.data.language.passages import EvaluationPassages, TrainingPassages
@@ -21,7 +21,7 @@ from paddock.data.tokenizers.load import Tokenizer, check_fits
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
-from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 SPECIAL = ("cls", "sep", "mask", "pad")
 
@@ -62,6 +62,10 @@ class MaskedLanguageModeling(Task):
         if len(parts) == 1:
             return parts[0]
         return BlendedSamples(parts, blend_weights(self._blend, [part.tokens for part in parts]), self._seed)
+
+    def fingerprint(self) -> dict[str, int | str]:
+        content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])
+        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         pairs = zip(self._corpora, self._parts, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from paddock.models.labels import IGNORED
 from paddock.models.layers.widen import widest
 from paddock.tasks.answer_scores import score_answers
 from paddock.tasks.answer_spans import best_spans, no_answer_scores, trimmed
-from paddock.tasks.task import INDEX, Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import INDEX, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ class QuestionAnswering(Task):
     def training_samples(self) -> Samples:
         length = self._data.sequence_length if self._data.padding == "full" else None
         return TrainingQuestions(self._training, self._seed, length)
+
+    def fingerprint(self) -> dict[str, int | str]:
+        digest = hashlib.sha256(QuestionFile.read(self._data, "train").raw).hexdigest()[:12]
+        content = f"{len(self._training)} rows, {digest}"
+        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         return EvaluationQuestions(self._validation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,7 +24,7 @@ from paddock.errors import DataError, bad_value
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
 from paddock.models.layers.widen import widest
-from paddock.tasks.task import Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,12 @@ class SequenceClassification(Task):
         length = self._data.sequence_length if self._data.padding == "full" else None
         rows = load_rows(LabelledFile.read(self._data, "train"), self._tokenizer, self._data)
         return TrainingTexts(rows, self._seed, length)
+
+    def fingerprint(self) -> dict[str, int | str]:
+        file = LabelledFile.read(self._data, "train")
+        digest = hashlib.sha256(file.raw).hexdigest()[:12]
+        content = f"{len(load_rows(file, self._tokenizer, self._data))} rows, {digest}"
+        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         file = LabelledFile.read(self._data, "validation")

@@ -20,6 +20,10 @@ INDEX = "index"
 """The entry of an evaluation's batch that numbers its samples, for `judge`; a model never sees it."""
 
 
+TRAINING_DATA = "training data"
+"""The entry of a fingerprint about the content of the training data."""
+
+
 class Samples(Protocol):
     """Training samples by their number, without end."""
 
@@ -76,6 +80,11 @@ class Task(Protocol):
         """The task, over data that is ready."""
 
     def training_samples(self) -> Samples: ...
+
+    def fingerprint(self) -> Mapping[str, int | str]:
+        """What decides, besides the seed, which training sample a number stands for: recipe fields by their name, and
+        `training data`, a line about the content. The same on every machine and in every layout; cheap to have."""
+        return {TRAINING_DATA: f"{self.training_samples().samples_per_epoch:g} samples an epoch"}
 
     def validation_samples(self) -> Sequence[Sample]:
         """In their own order. Where the sequence has `lengths`, batches are made of samples of like length."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.data.config import SMALLEST_SHARE
-from paddock.data.language.corpus import Sample
+from paddock.data.language.corpus import Corpus, Sample, describe_part
 from paddock.errors import DataError
 
 SMALLEST_BLOCK = 2**16
@@ -127,3 +127,13 @@ def blend_weights(blend: Sequence[tuple[float | None, object]], tokens: list[int
                 fix="leave it out, give the corpora weights (0.99 a 0.01 b), or join it to another: paddock data merge",
             )
     return [*tokens]
+
+
+def describe_blend(
+    blend: Sequence[tuple[float | None, object]], corpora: Sequence[Corpus], documents: Sequence[range]
+) -> str:
+    """A line that tells these parts of corpora from others: each with its share, where shares are given."""
+    given = [weight for weight, _ in blend if weight is not None]
+    shares = [f"{weight / sum(given):.6g} of " for weight in given] if len(blend) > 1 and given else [""] * len(corpora)
+    parts = zip(shares, corpora, documents, strict=True)
+    return "; ".join(share + describe_part(corpus, part) for share, corpus, part in parts)

@@ -5,6 +5,8 @@ Documents are the unit of splitting and shuffling; a document is one or more seq
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -56,6 +58,22 @@ def count_tokens(corpus: Corpus, documents: range) -> int:
     """How many tokens consecutive documents hold."""
     sequences = sequences_of(corpus, documents)
     return int(corpus.sizes[sequences.start : sequences.stop].sum(dtype=np.int64))
+
+
+def index_samples(corpus: Corpus, blocks: int = 64, entries: int = 1024) -> Iterator[bytes]:
+    """Pieces from all over a corpus's index, for a digest: enough to tell it from another, few enough to be quick."""
+    for array in (corpus.sizes, corpus.documents):
+        yield f"{array.dtype.str} {len(array)}".encode()
+        for begin in np.linspace(0, max(0, len(array) - entries), blocks, dtype=np.int64).tolist():
+            yield array[begin : begin + entries].tobytes()
+
+
+def describe_part(corpus: Corpus, documents: range) -> str:
+    """A line that tells these documents from others, the same on every machine."""
+    digest = hashlib.sha256(b"".join(index_samples(corpus))).hexdigest()[:12]
+    return (
+        f"{len(documents)} of {len(corpus.documents) - 1} documents, {count_tokens(corpus, documents)} tokens, {digest}"
+    )
 
 
 def are_single(corpus: Corpus, documents: range) -> bool:

@@ -1,0 +1,60 @@
+"""What the data position of a checkpoint means, so that a run goes on with the next sample or says why it cannot.
+
+A position is a number of samples. Which sample comes next follows from it only under the same seed, over the same
+data, cut into samples in the same way: elsewhere the same number would repeat some samples and leave out others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paddock.errors import ConfigError
+
+POSITION = "data_position"
+"""The entry of a checkpoint's description: by recipe field, or in words, what sample numbers stand for."""
+
+_STATE_OF = {"adam": "Adam", "adamw": "Adam", "sgd": "SGD"}
+"""Optimizers with the same state can take over from each other."""
+
+
+def describe_position(seed: int, fingerprint: Mapping[str, int | str]) -> dict[str, int | str]:
+    """What a checkpoint says about its position; `fingerprint` is the task's word on its training samples."""
+    return {"train.seed": seed, **fingerprint}
+
+
+def check_position(path: Path, description: Mapping[str, Any], position: Mapping[str, int | str]) -> None:
+    """An error, if a run that goes on from the checkpoint at `path` would not find its next sample. Checkpoints from
+    before positions were described say nothing, and pass."""
+    saved = description.get(POSITION)
+    if saved is None or not description["step"]:
+        return
+    changed = [name for name in {**saved, **position} if saved.get(name) != position.get(name)]
+    if changed:
+        there, here = ({name: values.get(name) for name in changed} for values in (saved, position))
+        raise ConfigError(
+            "; ".join(f"{name} = {value}" for name, value in here.items()),
+            why=f"{path} is at sample {description['samples']} with {_listed(there)}; which points elsewhere now: "
+            "samples would repeat or be left out",
+            fix=f"go back to {_listed(there)}, {_weights_only(path)}",
+        )
+
+
+def check_optimizer(path: Path, description: Mapping[str, Any], name: str) -> None:
+    """An error, if the state that a checkpoint has of its optimizer is none that the optimizer `name` could use."""
+    saved = description.get("recipe", {}).get("optimizer", {}).get("name", name)
+    if description["step"] and _STATE_OF.get(saved, saved) != _STATE_OF.get(name, name):
+        raise ConfigError(
+            f"optimizer.name = {name}",
+            why=f"{path} has the state of {saved}, which {name} cannot go on with",
+            fix=f"go back to --optimizer.name {saved}, {_weights_only(path)}",
+        )
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _weights_only(path: Path) -> str:
+    return f"or begin a new run from its weights: --checkpoint.load {path} --checkpoint.weights-only, another --run-dir"

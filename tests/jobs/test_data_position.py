@@ -1,0 +1,177 @@
+"""A run goes on only where its data position means what it meant: the same seed, samples and data; else it says so."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.checkpoint.directory import find_checkpoint
+from paddock.checkpoint.storage import describe_checkpoint
+from paddock.cli.main import run
+from paddock.config.load import load_recipe
+from paddock.config.recipe import recipe_from_dict
+from paddock.config.rules import check_recipe
+from paddock.devices import select
+from paddock.errors import ConfigError
+from paddock.jobs import train as jobs_train
+from paddock.jobs.task import build_task, prepare_data
+from paddock.jobs.training_run import TrainingRun
+from paddock.launch.stop import StopRequest
+from paddock.parallel.world import join_world
+from paddock.testing.corpora import write_corpus
+from paddock.testing.squad import write_squad
+from paddock.testing.tiny import TINY, losses
+
+SMALL = [*TINY, "--model.hidden", "16", "--model.context", "64", "--batch.global", "4"]
+SYNTHETIC = [*SMALL, "--data.source", "synthetic", "--tokenizer.kind", "none"]
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    assert run(["train", *SYNTHETIC, "--steps", "2", "--run-dir", str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--train.seed", "99"], ["train.seed = 99", "1234"]),
+        (["--data.sequence-length", "64"], ["data.sequence_length = 64", "32"]),
+        (["--data.split", "50", "45", "5"], ["training data = 5000 of 10000 documents", "9000 of 10000 documents"]),
+        (["--optimizer.name", "sgd"], ["optimizer.name = sgd", "adamw"]),
+    ],
+)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_would_point_elsewhere_is_refused_before_anything_starts(
+    flags: list[str],
+    words: list[str],
+    in_place: bool,
+    begun: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(jobs_train, "run", lambda *_, **__: pytest.fail("it was started"))
+    path = begun if in_place else tmp_path / "other"
+    source = "auto" if in_place else str(begun)
+    capsys.readouterr()
+    assert run(["train", *SYNTHETIC, *flags, "--run-dir", str(path), "--checkpoint.load", source]) == 2
+    told = capsys.readouterr().err
+    assert all(word in told for word in [*words, "step-00000002", "--checkpoint.weights-only"]), told
+    assert in_place or not path.exists()
+
+
+def test_the_weights_alone_begin_a_new_run(begun: Path, tmp_path: Path) -> None:
+    flags = ["--train.seed", "99", "--data.sequence-length", "64", "--optimizer.name", "sgd"]
+    load = ["--checkpoint.load", str(begun), "--checkpoint.weights-only", "True"]
+    assert run(["train", *SYNTHETIC, *flags, *load, "--run-dir", str(tmp_path / "new")]) == 0
+    assert len(losses(tmp_path / "new")) == 6
+
+
+def test_what_points_at_the_same_sample_may_change(begun: Path) -> None:
+    """Samples count, not steps; and Adam's state is AdamW's."""
+    flags = ["--batch.global", "8", "--optimizer.name", "adam", "--optimizer.lr", "1e-3", "--steps", "3"]
+    assert run(["train", *SYNTHETIC, *flags, "--run-dir", str(begun), "--checkpoint.load", "auto"]) == 0
+    assert describe_checkpoint(find_checkpoint(begun))["samples"] == 2 * 4 + 8
+
+
+def test_every_process_looks_too(begun: Path) -> None:
+    values = load_recipe(begun / "config.yaml").to_dict()
+    values["train"] |= {"seed": 99, "steps": 4}
+    values["checkpoint"]["load"] = "auto"
+    recipe = recipe_from_dict(values)
+    with (
+        StopRequest() as stop,
+        join_world(select("cpu")) as world,
+        pytest.raises(ConfigError, match=r"train\.seed = 99"),
+    ):
+        TrainingRun(recipe, check_recipe(recipe, 1), prepare_data(recipe), begun, world, stop)
+
+
+def fingerprint(recipe: str, **data: Any) -> dict[str, Any]:
+    values = load_recipe(recipe).to_dict()
+    values["data"] |= data
+    if "vocab" in values["model"]:
+        values["model"]["vocab"], values["tokenizer"] = 512, {"kind": "none"}
+    return dict(build_task(recipe_from_dict(values)).fingerprint())
+
+
+def test_the_fingerprint_of_a_corpus(tmp_path: Path) -> None:
+    """Where it lies, and when it was written, does not matter; every length in it does."""
+    documents = [list(range(1, 2 + number % 5)) for number in range(40)]
+    places = {}
+    for name, content in {
+        "a": documents,
+        "elsewhere/a": documents,
+        "b": [*documents[:20], [1] * 9, *documents[21:]],
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_corpus(tmp_path / name, content)
+        places[name] = str(tmp_path / name)
+    os.utime(f"{places['elsewhere/a']}.idx", (1, 1))
+
+    def of(*path: float | str, **data: Any) -> dict[str, Any]:
+        values = {"source": "indexed", "path": path, "sequence_length": 4, "split": (90, 5, 5), **data}
+        masked = fingerprint("bert/base-uncased", **values)
+        assert fingerprint("gpt2/tiny", **values) == masked
+        return masked
+
+    first = of(places["a"])
+    assert first == of(places["elsewhere/a"])
+    assert first["data.sequence_length"] == 4 and first["training data"].startswith("36 of 40 documents, ")
+    blend = of(0.7, places["a"], 0.3, places["b"])
+    assert blend == of(7.0, places["elsewhere/a"], 3.0, places["b"])
+    others = [
+        of(places["b"]),
+        of(places["a"], split=(80, 10, 10)),
+        of(places["a"], sequence_length=5),
+        of(places["a"], places["b"]),
+        of(places["b"], places["a"]),
+        of(0.3, places["a"], 0.7, places["b"]),
+    ]
+    seen = [first, blend, *others]
+    assert all(one != other for number, one in enumerate(seen) for other in seen[:number])
+
+
+def test_the_fingerprint_of_images(tmp_path: Path) -> None:
+    drawn = fingerprint("resnet/tiny-synthetic", training_images=64)
+    assert drawn != fingerprint("resnet/tiny-synthetic", training_images=65)
+    assert drawn != fingerprint("resnet/tiny-synthetic", training_images=64, image_size=40)
+    assert drawn == fingerprint("resnet/tiny-synthetic", training_images=64, flip=0.0, validation_images=3)
+
+
+def test_the_fingerprint_of_texts(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"text {number}", "label": number % 2}) for number in range(20)]
+    for name, content in {"a": lines, "b": [*lines[1:], lines[0]]}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(content))
+
+    def of(name: str, **data: Any) -> dict[str, Any]:
+        values = load_recipe("bert/tiny").to_dict()
+        values["task"] = values["model"]["head"] = "sequence_classification"
+        values["model"]["vocab"] = 512
+        train = str(tmp_path / f"{name}.jsonl")
+        values["data"] = {"source": "jsonl", "train": train, "cache": str(tmp_path), "sequence_length": 16, **data}
+        values["tokenizer"] = {"kind": "trained"}
+        return dict(build_task(recipe_from_dict(values)).fingerprint())
+
+    assert of("a") == of("a", validation=str(tmp_path / "b.jsonl")) and of("a")["training data"].startswith("20 rows, ")
+    assert of("a") != of("b") and of("a") != of("a", sequence_length=17)
+
+
+def test_the_fingerprint_of_questions(tmp_path: Path) -> None:
+    def of(folder: str, **data: Any) -> dict[str, Any]:
+        values = load_recipe("bert/base-uncased-squad").to_dict()
+        values["model"] |= {"vocab": 512, "hidden": 16, "heads": 2, "layers": 1}
+        values["data"] |= {"path": str(tmp_path / folder), "cache": str(tmp_path), **data}
+        values["tokenizer"] = {"kind": "trained"}
+        return dict(build_task(recipe_from_dict(values)).fingerprint())
+
+    write_squad(tmp_path / "a", train=30, validation=3)
+    write_squad(tmp_path / "b", train=31, validation=3)
+    assert of("a") == of("a", answer_length=7)
+    assert of("a") != of("b") and of("a") != of("a", sequence_length=200)
