@@ -30,7 +30,7 @@ from paddock.checkpoint.directory import CheckpointDirectory
 from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
-from paddock.models.assembly import assemble, fill
+from paddock.models.build import assemble, fill
 from paddock.models.gpt2.config import GPT2Config
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine

@@ -19,7 +19,7 @@ from report import keep
 
 from paddock.config.load import load_recipe
 from paddock.devices import select
-from paddock.models.assembly import assemble, fill
+from paddock.models.build import assemble, fill
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine
 from paddock.parallel.layout import Layout

@@ -101,7 +101,7 @@ def ours(work: str, images: Tensor, labels: Tensor) -> Callable[[], object]:
     from paddock.config.rules import check_layout
     from paddock.devices import select
     from paddock.jobs.training_run import lay_out
-    from paddock.models.assembly import accelerate
+    from paddock.models.build import accelerate
     from paddock.parallel.world import World
     from paddock.training.optimizer import build_optimizer
     from paddock.training.precision import LossScale, autocast_for

@@ -17,14 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.config.datasets import name_datasets
 from paddock.config.layouts import parse_layout
 from paddock.config.load import find_recipe, merge, read_values
-from paddock.config.names import task_called
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.launch.options import LaunchOptions
-from paddock.tasks.config import DATA_CONFIGS
+from paddock.tasks.registry import name_datasets, task_called
 from paddock.telemetry.follow import Callback, Follower
 
 Checkpoint = bool | str | Path | None
@@ -54,7 +52,7 @@ class Trainer:
         name, values = _choose(model, recipe, args)
         own_task = values.get("task", Recipe.model_fields["task"].default)
         if task is not None:
-            _check_task(task_called(task, list(DATA_CONFIGS)), own_task, name)
+            _check_task(task_called(task), own_task, name)
         train, evaluation = (None if path is None else str(path) for path in (train_dataset, eval_dataset))
         values = merge(values, {"data": name_datasets(own_task, train, evaluation)})
         if isinstance(parallel, str):
@@ -77,7 +75,7 @@ class Trainer:
         is resumed: weights, optimizer, schedule and data position. With `do_finetune` only its weights are taken.
         """
         from paddock.jobs.outcome import outcome_of
-        from paddock.jobs.run_directory import default_run_dir
+        from paddock.training.run_directory import default_run_dir
         from paddock.jobs.train import train
 
         source = resume_or_finetune_from_checkpoint

@@ -10,7 +10,7 @@ from paddock.checkpoint.storage import describe_checkpoint
 from paddock.errors import ConfigError, DataError
 from paddock.models.config import ModelConfig
 from paddock.models.registry import config_class, huggingface_of
-from paddock.models.translation import TensorRule
+from paddock.models.weight_names import TensorRule
 
 
 @dataclass(frozen=True)

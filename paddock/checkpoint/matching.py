@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paddock.checkpoint.weight_files import StoredTensor, open_weights
 from paddock.errors import DataError
-from paddock.models.translation import TensorRule, Translation
+from paddock.models.weight_names import TensorRule, HuggingFaceNames
 
 _LISTED = 10
 
@@ -51,7 +51,7 @@ def remarks(fresh: Sequence[str], left_out: Sequence[str]) -> list[str]:
 
 
 def match(
-    folder: Path, translation: Translation, rules: Sequence[TensorRule], *, new_heads: bool, reset: bool = False
+    folder: Path, translation: HuggingFaceNames, rules: Sequence[TensorRule], *, new_heads: bool, reset: bool = False
 ) -> Matched:
     """Each rule with its tensors; an error that lists everything that is missing, unknown or does not fit.
 
@@ -82,7 +82,7 @@ def names_that_differ(needed: set[str], found: set[str]) -> list[str]:
     return _listed("missing", sorted(needed - found)) + _listed("unknown", sorted(found - needed))
 
 
-def _by_canonical_name(folder: Path, translation: Translation) -> dict[str, StoredTensor]:
+def _by_canonical_name(folder: Path, translation: HuggingFaceNames) -> dict[str, StoredTensor]:
     stored: dict[str, StoredTensor] = {}
     for found, tensor in open_weights(folder).items():
         name = translation.canonical_name(found)

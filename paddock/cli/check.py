@@ -83,14 +83,14 @@ def _config(arguments: list[str]) -> None:
 
 def _parity(arguments: list[str]) -> None:
     command = parse_recipe_command(ParityOptions, "check parity", arguments, _for_parity)
-    from paddock.jobs.parity import check_parity
+    from paddock.alignment.parity import check_parity
 
     check_parity(command.recipe, command.options.layouts, command.launch, command.options.double, command.options.json)
 
 
 def _resume(arguments: list[str]) -> None:
     command = parse_recipe_command(ResumeOptions, "check resume", arguments, _for_resume)
-    from paddock.jobs.resume import check_resume
+    from paddock.alignment.resume import check_resume
 
     options = command.options
     check_resume(

@@ -76,6 +76,6 @@ def main(arguments: list[str]) -> None:
 
         show_config(command.recipe, command.launch.world_size, options.json)
     else:
-        from paddock.jobs.dry_run import dry_run
+        from paddock.planning.dry_run import dry_run
 
         dry_run(command.name, command.recipe, options.world, options.rank, options.json)

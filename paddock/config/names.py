@@ -1,8 +1,6 @@
-"""What models and tasks are called elsewhere. A name here stands for a shipped recipe, wherever a recipe is named."""
+"""What models are called elsewhere. A name here stands for a shipped recipe, wherever a recipe is named."""
 
 from __future__ import annotations
-
-from paddock.errors import ConfigError, did_you_mean
 
 MODEL_ALIASES = {
     "gpt2_small": "gpt2/117m",
@@ -22,18 +20,3 @@ MODEL_ALIASES = {
     "resnet101": "resnet/101",
     "resnet152": "resnet/152",
 }
-
-TASK_ALIASES = {
-    "text_generation": "language_modeling",
-    "text_classification": "sequence_classification",
-    "fill_mask": "masked_language_modeling",
-}
-
-
-def task_called(name: str, tasks: list[str]) -> str:
-    """The task's own name."""
-    own = TASK_ALIASES.get(name, name)
-    if own not in tasks:
-        known = sorted([*tasks, *TASK_ALIASES])
-        raise ConfigError(f"task = {name}", why="there is no such task", fix=did_you_mean(name, known))
-    return own

@@ -13,7 +13,7 @@ from paddock.models.config import ModelConfig
 from paddock.models.registry import config_class
 from paddock.parallel.config import ParallelConfig
 from paddock.schema import ConfigModel
-from paddock.tasks.config import data_config_class
+from paddock.tasks.registry import data_config_class
 from paddock.telemetry.config import LogConfig
 from paddock.training.config import (
     BatchConfig,

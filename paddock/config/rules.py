@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from paddock.config.recipe import Recipe
-from paddock.config.task_rules import TASK_RULES, Rule
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, bad_value
 from paddock.parallel.layout import Layout, derive_layout
@@ -21,8 +21,13 @@ from paddock.parallel.legality import (
     check_tensor,
     takes_micro_batches,
 )
+from paddock.tasks.registry import rules_of_task
 from paddock.training.batch import BatchPlan, evaluation_batch, plan_batch
 from paddock.training.schedule import warmup_steps
+
+
+Rule = Callable[[Recipe, int], str]
+"""A rule over a recipe and a number of processes: it returns what holds, or raises."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,11 @@ def check_recipe(recipe: Recipe, world: int) -> Arithmetic:
 
 def rules_of(recipe: Recipe) -> list[tuple[str, Rule]]:
     """Those of every recipe, those of its task, and whether what they leave can be evaluated."""
-    return [*RULES, *TASK_RULES.get(recipe.task, []), ("evaluation", _evaluation)]
+    of_task: list[tuple[str, Rule]] = [
+        (name, lambda recipe, world, rule=rule: rule(recipe))  # type: ignore[misc]
+        for name, rule in rules_of_task(recipe.task).items()
+    ]
+    return [*RULES, *of_task, ("evaluation", _evaluation)]
 
 
 def arithmetic_of(recipe: Recipe, world: int) -> Arithmetic:
@@ -74,8 +83,8 @@ def check_evaluation(recipe: Recipe, world: int) -> Arithmetic:
     for name, rule in RULES:
         if name in LAYOUT_RULES and name != "batch":
             rule(recipe, world)
-    for _, rule in TASK_RULES.get(recipe.task, []):
-        rule(recipe, world)
+    for of_task in rules_of_task(recipe.task).values():
+        of_task(recipe)
     if (lack := recipe.data.lacks_validation()) is not None:
         raise ConfigError("there is nothing to evaluate on", why=lack, fix="name the data to evaluate on")
     layout = derive_layout(recipe.parallel, world)
@@ -101,12 +110,12 @@ def _layout(recipe: Recipe, world: int) -> str:
 
 def _tensor(recipe: Recipe, world: int) -> str:
     model = recipe.model
-    return check_tensor(recipe.parallel, model.tensor_parts(), model.vocabulary(), recipe.data.sample_size())
+    return check_tensor(recipe.parallel, model.tensor_parts(), model.vocabulary(), recipe.data.sample_shape().source)
 
 
 def _pipeline(recipe: Recipe, world: int) -> str:
     check_compile(recipe.parallel, recipe.train.compile)
-    return check_pipeline(recipe.parallel, recipe.model.num_layers())
+    return check_pipeline(recipe.parallel, recipe.model.num_units())
 
 
 def _shard(recipe: Recipe, world: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from paddock.errors import ConfigError, bad_value
+from paddock.models.config import SampleShape
 from paddock.schema import ConfigModel
 
 SMALLEST_SHARE = 2.0**-20
@@ -28,8 +29,8 @@ class DataConfig(ConfigModel):
     """Where prepared data is kept; None is $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
 
     @abstractmethod
-    def sample_size(self) -> int:
-        """What decides how much work a sample is: its positions, or the pixels along an image's side."""
+    def sample_shape(self) -> SampleShape:
+        """How large a sample is: what decides how much work it is."""
 
     def describe(self) -> str:
         """The source in a line, for people."""
@@ -37,7 +38,7 @@ class DataConfig(ConfigModel):
 
     def describe_sample(self) -> str:
         """How large a sample is, for people."""
-        return f"sequence {self.sample_size()}"
+        return f"sequence {self.sample_shape()}"
 
     def lacks_validation(self) -> str | None:
         """Why there is nothing to validate on; None where there is, or where only the files can tell."""
@@ -69,8 +70,8 @@ class TokensConfig(DataConfig):
             return None
         return tuple(part for pair in parse_blend(path) for part in pair if part is not None)
 
-    def sample_size(self) -> int:
-        return self.sequence_length
+    def sample_shape(self) -> SampleShape:
+        return SampleShape(self.sequence_length)
 
     def describe(self) -> str:
         return " ".join(map(str, [self.source, *(self.path or ())]))

@@ -1,10 +1,9 @@
-"""What `paddock predict` and the Trainer ask of a trained model, whatever its task. Adding one is a line below."""
+"""What `paddock predict` and the Trainer ask of a trained model, whatever its task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -14,6 +13,7 @@ from torch import nn
 from paddock.data.config import DataConfig
 from paddock.data.tokenizers.interface import Tokenizer
 from paddock.errors import ConfigError
+from paddock.tasks.registry import predicting_tasks, predictor_class
 
 Answer = dict[str, Any]
 """Plain values under their names, e.g. text, score, start and end; or label and score."""
@@ -63,27 +63,14 @@ class Predictor(Protocol):
         """The answers to one query, for people; `name` is the query's id or file."""
 
 
-_PREDICTORS = {
-    "masked_language_modeling": "hidden_words.HiddenWordPredictor",
-    "question_answering": "answers.AnswerPredictor",
-    "sequence_classification": "text_labels.TextLabelPredictor",
-    "image_classification": "images.ImagePredictor",
-}
-"""By the task's name: a module in this room, and its class."""
-
-
 def predictor_of(task: str, tools: Tools) -> Predictor:
     """The task's predictor over a trained model."""
-    if task not in _PREDICTORS:
+    found: type[Predictor] | None = predictor_class(task)
+    if found is None:
         generate = f"paddock generate {tools.origin} continues text"
+        choices = ", ".join(predicting_tasks())
         raise ConfigError(
             f"{tools.origin} was trained for {task}, which predicts nothing of your input",
-            fix=generate if task == "language_modeling" else f"take a model that was trained for {_choices()}",
+            fix=generate if task == "language_modeling" else f"take a model that was trained for {choices}",
         )
-    module, name = _PREDICTORS[task].split(".")
-    found: type[Predictor] = getattr(import_module(f"paddock.inference.{module}"), name)
     return found(tools)
-
-
-def _choices() -> str:
-    return ", ".join(_PREDICTORS)

@@ -16,7 +16,7 @@ from paddock.config.rules import Arithmetic, check_layout
 from paddock.config.task_rules import sequence_fits
 from paddock.errors import bad_value
 from paddock.files import atomic_write
-from paddock.jobs.run_directory import versions
+from paddock.training.run_directory import versions
 from paddock.jobs.train import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -76,7 +76,7 @@ def work(payload: dict[str, Any]) -> None:
         compute = _computation(recipe, arithmetic, world, measurement.train)
         rounds = measurement.warmup + measurement.iterations
         seconds = []
-        with counted("benchmark", visible=world.speaks) as tick:
+        with counted("benchmark", visible=world.is_main) as tick:
             for number in range(rounds):
                 if number == measurement.warmup:
                     world.barrier()
@@ -87,7 +87,7 @@ def work(payload: dict[str, Any]) -> None:
                     seconds.append(time.perf_counter() - started)
                 tick(number + 1, rounds)
         result = summarise(recipe, arithmetic, measurement, seconds, world)
-        if world.speaks:
+        if world.is_main:
             with atomic_write(Path(payload["result"])) as stream:
                 json.dump(result, stream)
 
@@ -95,7 +95,7 @@ def work(payload: dict[str, Any]) -> None:
 def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: bool) -> Callable[[int], object]:
     """What one iteration does: a training step, or what an evaluation asks of the model, over a global batch."""
     from paddock.jobs.training_run import lay_out
-    from paddock.models.assembly import accelerate
+    from paddock.models.build import accelerate
     from paddock.models.labels import IGNORED
     from paddock.models.registry import example_batch
     from paddock.parallel.legality import may_compile
@@ -123,7 +123,7 @@ def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: b
     if trains:
         engine.train()
         counts = sum(int((batch["labels"] != IGNORED).sum()) for batch in batches)
-        (count,) = world.total([counts if engine.speaks_for_data else 0])
+        (count,) = world.all_reduce_sum([counts if engine.leads_replica else 0])
         step = TrainingStep(
             StepSettings(10**6, recipe.train.seed, recipe.optimizer, in_steps(recipe.schedule, 1000)),
             engine=engine,
@@ -147,11 +147,11 @@ def summarise(
     import numpy as np
     import torch
 
-    slowest = max(map(float, world.gather(repr(sum(seconds)))))
+    slowest = max(map(float, world.all_gather(repr(sum(seconds)))))
     size, samples = recipe.data.sample_size(), arithmetic.batch.total * measurement.iterations
     flops = recipe.model.forward_flops(size) * (3 if measurement.train else 1)
     peak, source = _peak(recipe, world)
-    memory = [int(told) for told in world.gather(str(world.adapter.memory_used() or 0))]
+    memory = [int(told) for told in world.all_gather(str(world.adapter.memory_used() or 0))]
     tokens = size if recipe.model.vocabulary() else 0
     layout = arithmetic.layout
     return {
@@ -192,5 +192,5 @@ def _peak(recipe: Recipe, world: World) -> tuple[float, str]:
     if published is not None:
         return published * world.size, "published"
     world.barrier()  # all at once, as they work
-    (together,) = world.total([measure_gemm_flops(world.adapter, compute)])
+    (together,) = world.all_reduce_sum([measure_gemm_flops(world.adapter, compute)])
     return together, "a matrix product, measured"

@@ -13,9 +13,9 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_evaluation
 from paddock.errors import ConfigError
 from paddock.files import atomic_write
-from paddock.jobs.origin import check_labels
-from paddock.jobs.task import build_task, prepare_data
-from paddock.jobs.tokenizer_of_weights import with_tokenizer_of_weights
+from paddock.training.origin import check_labels
+from paddock.tasks.registry import build_task, prepare_data
+from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.jobs.train import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -48,9 +48,9 @@ def work(payload: dict[str, Any]) -> None:
     """One process's part in an evaluation; the first writes the result."""
     from paddock.devices import select
     from paddock.evaluation.held_out import evaluate as measure
-    from paddock.jobs.trained import load_any_weights
+    from paddock.inference.trained import load_any_weights
     from paddock.jobs.training_run import lay_out
-    from paddock.models.assembly import accelerate
+    from paddock.models.build import accelerate
     from paddock.parallel.world import join_world
     from paddock.telemetry.progress import counted
     from paddock.training.precision import autocast_for
@@ -62,12 +62,12 @@ def work(payload: dict[str, Any]) -> None:
         arithmetic = check_evaluation(recipe, world.size)
         engine = lay_out(recipe, arithmetic, world)
         origin, remarks = load_any_weights(engine.models, recipe.checkpoint.load or "")
-        if world.speaks:
+        if world.is_main:
             for remark in remarks:
                 print(f"note: {origin}: {remark}", file=sys.stderr)
         accelerate(engine.models)
         started = time.perf_counter()
-        with counted("evaluate", visible=world.speaks) as tick:
+        with counted("evaluate", visible=world.is_main) as tick:
             metrics = measure(
                 task,
                 engine,
@@ -79,7 +79,7 @@ def work(payload: dict[str, Any]) -> None:
                 workers=recipe.data.workers,
             )
         seconds = time.perf_counter() - started
-        if not world.speaks:
+        if not world.is_main:
             return
         if (line := task.summary(metrics)) is not None:
             print(line, file=sys.stderr)

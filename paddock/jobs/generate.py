@@ -13,7 +13,7 @@ from paddock.errors import ConfigError
 from paddock.inference.generate import generate
 from paddock.inference.sampling import SamplingOptions
 from paddock.inference.text import TextStream
-from paddock.jobs.trained import need_tokenizer, open_trained
+from paddock.inference.trained import need_tokenizer, open_trained
 
 
 @dataclass(frozen=True)

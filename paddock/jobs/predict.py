@@ -15,8 +15,8 @@ from paddock.devices import select
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write
 from paddock.inference.predictors import Answer, Predictor, Tick, Tools, predictor_of
-from paddock.jobs.trained import open_trained
-from paddock.tasks.config import data_config_class
+from paddock.inference.trained import open_trained
+from paddock.tasks.registry import data_config_class
 
 FORMS = (".jsonl", ".csv")
 """What results can be written as."""

@@ -11,10 +11,10 @@ from paddock.checkpoint.config import CheckpointConfig
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.errors import ConfigError
-from paddock.jobs.origin import check_end, check_labels, check_origin
-from paddock.jobs.run_directory import check_run_dir, default_run_dir, make_run_dir
-from paddock.jobs.task import build_task, prepare_data
-from paddock.jobs.tokenizer_of_weights import with_tokenizer_of_weights
+from paddock.training.origin import check_end, check_labels, check_origin
+from paddock.training.run_directory import check_run_dir, default_run_dir, make_run_dir
+from paddock.tasks.registry import build_task, prepare_data
+from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -87,10 +87,10 @@ def work(payload: dict[str, Any]) -> None:
 
     recipe = recipe_from_dict(payload["recipe"])
     with StopRequest() as stop, join_world(select(recipe.train.device)) as world:
-        run_dir = Path(world.share(payload["run_dir"]))
+        run_dir = Path(world.broadcast(payload["run_dir"]))
         arithmetic = check_recipe(recipe, world.size)
         if not payload.get("is_set_up"):
-            if world.speaks:
+            if world.is_main:
                 set_up(recipe, arithmetic, run_dir)
             world.barrier()
         TrainingRun(recipe, arithmetic, prepare_data(recipe), run_dir, world, stop).execute()

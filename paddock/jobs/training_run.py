@@ -23,14 +23,14 @@ from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
 from paddock.devices import measure_gemm_flops
-from paddock.jobs.example_run import go_on
-from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
-from paddock.jobs.run_directory import versions
-from paddock.jobs.task import build_task
+from paddock.training.imagenet_example import go_on
+from paddock.planning.footprint import Footprint, bubble_of, draw, footprint
+from paddock.training.run_directory import versions
+from paddock.tasks.registry import build_task
 from paddock.jobs.train import continues, total_steps
 from paddock.launch.environment import launch_flags
 from paddock.launch.stop import StopRequest
-from paddock.models.assembly import assemble, fill
+from paddock.models.build import assemble, fill
 from paddock.parallel.engine import Engine
 from paddock.parallel.legality import may_compile
 from paddock.parallel.mesh import build_mesh
@@ -76,7 +76,7 @@ class TrainingRun:
         self.autocast = autocast_for(recipe.precision, world.adapter)
         self.progress = Progress()
         asynchronous = recipe.checkpoint.asynchronous
-        self.checkpoints = CheckpointDirectory(run_dir, recipe.checkpoint.keep, world.speaks, asynchronous)
+        self.checkpoints = CheckpointDirectory(run_dir, recipe.checkpoint.keep, world.is_main, asynchronous)
         self._compiled = False
         self.engine = lay_out(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
@@ -95,7 +95,7 @@ class TrainingRun:
         peak = self._peak_flops()
         meter = ThroughputMeter(peak_flops=peak, devices=world.size)
         shares = self._shares()
-        if world.speaks:
+        if world.is_main:
             run_card(f"train {recipe.model.family}", self._card(peak, shares))
         with MetricStream(self._sinks()) as stream:
             describe_metrics(stream, self.task)
@@ -124,7 +124,7 @@ class TrainingRun:
             if progress.skipped:
                 summary["summary.skipped_samples"] = progress.skipped
             stream.log((), summary)
-        if world.speaks:
+        if world.is_main:
             self._show_end(progress, summary, time.perf_counter() - started)
         return progress
 
@@ -188,7 +188,7 @@ class TrainingRun:
         )
 
     def _sinks(self) -> list[Sink]:
-        if not self.world.speaks:
+        if not self.world.is_main:
             return []
         step = self.progress.step
         sinks: list[Sink] = [
@@ -212,7 +212,7 @@ class TrainingRun:
 
     def _shares(self) -> list[Footprint]:
         """What the processes at each place in the pipeline hold: of every place, the one that holds most."""
-        told = self.world.gather(json.dumps(asdict(footprint(self.recipe, self.arithmetic, self.engine))))
+        told = self.world.all_gather(json.dumps(asdict(footprint(self.recipe, self.arithmetic, self.engine))))
         everyone = [Footprint(**json.loads(text)) for text in told]
         width = self.world.size // self.arithmetic.layout.pipeline
         places = [everyone[first : first + width] for first in range(0, self.world.size, width)]

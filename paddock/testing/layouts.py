@@ -16,8 +16,8 @@ import torch.distributed as dist
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import select
-from paddock.jobs.task import build_task
-from paddock.jobs.trace import Trace, computing_in, record_trace
+from paddock.tasks.registry import build_task
+from paddock.alignment.trace import Trace, computing_in, record_trace
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
 

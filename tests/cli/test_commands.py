@@ -155,7 +155,7 @@ def test_convert_there_and_back(trained_run: Path, tmp_path: Path, capsys: pytes
 def test_transformers_loads_the_folder_with_its_tokenizer(trained_run: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from paddock.jobs.trained import open_trained
+    from paddock.inference.trained import open_trained
 
     assert run(["convert", str(trained_run), str(tmp_path / "hf")]) == 0
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()

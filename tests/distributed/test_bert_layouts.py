@@ -17,11 +17,11 @@ from paddock.checkpoint.tensors import tensors_of
 from paddock.config.layouts import legal_layouts, with_layout
 from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import check_recipe
-from paddock.jobs.divergence import TOLERANCE, compare
-from paddock.jobs.task import build_task
-from paddock.jobs.trace import Trace
+from paddock.alignment.divergence import TOLERANCE, compare
+from paddock.tasks.registry import build_task
+from paddock.alignment.trace import Trace
 from paddock.jobs.training_run import lay_out
-from paddock.models.assembly import fill
+from paddock.models.build import fill
 from paddock.models.registry import parameter_names
 from paddock.testing.bert import TASKS, small_bert
 from paddock.testing.layouts import this_world, trace_all

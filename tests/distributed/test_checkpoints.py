@@ -26,7 +26,7 @@ from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
 from paddock.errors import DataError
-from paddock.models.assembly import assemble, fill
+from paddock.models.build import assemble, fill
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.registry import parameter_names
 from paddock.parallel.config import ParallelConfig

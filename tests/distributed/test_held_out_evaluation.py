@@ -11,7 +11,7 @@ from paddock.config.layouts import with_layout
 from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import arithmetic_of
 from paddock.evaluation.held_out import evaluate
-from paddock.jobs.task import build_task
+from paddock.tasks.registry import build_task
 from paddock.jobs.training_run import lay_out
 from paddock.testing.layouts import small_recipe, this_world
 from paddock.testing.pool import ProcessPool

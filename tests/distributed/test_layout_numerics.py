@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from paddock.config.layouts import with_layout
 from paddock.errors import NumericsError
-from paddock.jobs.trace import Trace
+from paddock.alignment.trace import Trace
 from paddock.models.labels import IGNORED
 from paddock.models.layers import attention, dropout
 from paddock.models.layers.cross_entropy import linear_cross_entropy
@@ -23,7 +23,7 @@ from paddock.parallel.gradient_norm import gradient_norm
 from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.placement import local
-from paddock.parallel.vocabulary import VocabularyShards
+from paddock.parallel.vocabulary import VocabularyPartition
 from paddock.testing.layouts import small_recipe, trace_all, trace_recipe
 from paddock.testing.pool import ProcessPool, WorkFailed
 
@@ -219,7 +219,7 @@ def cross_entropy_in_parts(rank: int) -> tuple[float, Tensor, Tensor]:
     hidden, weight, labels = head_inputs()
     rows = -(-len(weight) // dist.get_world_size())
     part = weight.detach()[rank * rows : (rank + 1) * rows].clone().requires_grad_()
-    loss = linear_cross_entropy(hidden, part, labels, VocabularyShards(rank * rows, dist.group.WORLD))  # type: ignore[arg-type]
+    loss = linear_cross_entropy(hidden, part, labels, VocabularyPartition(rank * rows, dist.group.WORLD))  # type: ignore[arg-type]
     loss.backward()
     assert hidden.grad is not None and part.grad is not None
     return float(loss.detach()), hidden.grad, part.grad

@@ -14,7 +14,7 @@ from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
 from paddock.jobs.convert import convert
-from paddock.models.assembly import assemble, fill
+from paddock.models.build import assemble, fill
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.registry import build_model
 from paddock.parallel.config import ParallelConfig

@@ -10,7 +10,7 @@ import pytest
 from paddock.cli.main import run
 from paddock.config.load import save_recipe
 from paddock.errors import CheckFailed
-from paddock.jobs.resume import Kill, conclude
+from paddock.alignment.resume import Kill, conclude
 from paddock.testing.layouts import small_recipe
 from paddock.testing.tiny import paddock
 

@@ -24,7 +24,7 @@ from paddock.tasks.task import Judgement, Task
 class CountingEngine:
     """An engine of which only the numbers of its forward passes are of interest. Its loss is the sum of a batch."""
 
-    speaks_for_data = True
+    leads_replica = True
 
     def __init__(self, data: int, rank: int, batches_at_once: int) -> None:
         self.mesh = Mesh(Layout(data, 1, 1), rank, None)

@@ -18,7 +18,7 @@ from paddock.config.rules import check_recipe
 from paddock.devices import select
 from paddock.errors import ConfigError
 from paddock.jobs import train as jobs_train
-from paddock.jobs.task import build_task, prepare_data
+from paddock.tasks.registry import build_task, prepare_data
 from paddock.jobs.training_run import TrainingRun
 from paddock.launch.stop import StopRequest
 from paddock.parallel.world import join_world

@@ -16,7 +16,7 @@ from transformers.activations import ACT2FN
 
 from paddock.checkpoint.huggingface import load_weights, read_config, save_folder
 from paddock.jobs.convert import convert
-from paddock.jobs.trained import open_trained
+from paddock.inference.trained import open_trained
 from paddock.models.bert.config import BertConfig, Head
 from paddock.models.bert.huggingface import from_huggingface_config, tensors, to_huggingface_config
 from paddock.models.bert.model import Bert

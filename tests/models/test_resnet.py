@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paddock.errors import ConfigError
-from paddock.models.assembly import accelerate
+from paddock.models.build import accelerate
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model, example_batch
 from paddock.models.resnet import huggingface, weights

@@ -20,8 +20,8 @@ from paddock.parallel.legality import (
     may_compile,
     takes_micro_batches,
 )
-from paddock.parallel.stages import default_count
-from paddock.parallel.timeline import bubble_fraction
+from paddock.parallel.schedules import default_count
+from paddock.parallel.schedules import bubble_fraction
 
 SMALL = {"heads": 12, "feed-forward columns": 3072}
 

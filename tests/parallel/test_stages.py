@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.parallel.stages import balanced, default_count, layers_of, stages_of
+from paddock.parallel.schedules import balanced, default_count, units_of, stages_of
 
 
 def costliest(assignment: list[int], before: float, layer: float, behind: float) -> float:
@@ -47,7 +47,7 @@ def test_a_folded_pipeline_begins_and_ends_on_the_first_process() -> None:
 
 
 def test_layers_of_a_stage() -> None:
-    assert [layers_of(stage, [0, 0, 0, 1, 2, 2]) for stage in range(3)] == [range(3), range(3, 4), range(4, 6)]
+    assert [units_of(stage, [0, 0, 0, 1, 2, 2]) for stage in range(3)] == [range(3), range(3, 4), range(4, 6)]
 
 
 def test_torchs_pipelines_are_imported_for_pipelines_only() -> None:

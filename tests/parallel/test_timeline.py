@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 
 from paddock.parallel.config import ScheduleName
-from paddock.parallel.stages import default_count
-from paddock.parallel.timeline import bubble_fraction
+from paddock.parallel.schedules import default_count
+from paddock.parallel.schedules import bubble_fraction
 
 
 @pytest.mark.parametrize(("pipeline", "micro_batches"), [(2, 2), (2, 8), (4, 8), (8, 24)])

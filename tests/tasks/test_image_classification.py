@@ -21,7 +21,7 @@ from paddock.data.images.decode import decode
 from paddock.data.images.transforms import evaluation_transform
 from paddock.data.loading.sampler import evaluation_batches
 from paddock.errors import ConfigError, DataError
-from paddock.jobs.trained import open_trained
+from paddock.inference.trained import open_trained
 from paddock.models.labels import IGNORED
 from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.image_classification import ImageClassification, better_classes

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from paddock.data.config import DataConfig
 from paddock.errors import bad_value
+from paddock.models.config import SampleShape
 
 SHAPES = ("checks", "cross", "disc", "dots", "ring", "square", "stripes", "triangle")
 """The classes of data.source = shapes."""
@@ -58,8 +59,8 @@ class ImageData(DataConfig):
     validation_images: int = Field(1_000, gt=0)
     """synthetic, shapes: how many images to evaluate on."""
 
-    def sample_size(self) -> int:
-        return self.image_size
+    def sample_shape(self) -> SampleShape:
+        return SampleShape(self.image_size)
 
     def describe(self) -> str:
         return self.source if self.path is None else f"{self.source} {self.path}"

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from paddock.data.config import DataConfig
 from paddock.errors import bad_value
+from paddock.models.config import SampleShape
 
 
 class LabelledTextData(DataConfig):
@@ -32,8 +33,8 @@ class LabelledTextData(DataConfig):
     """Training rows are filled up to sequence_length, or (faster, but not for pipelines) to the longest of their
     micro-batch. Evaluation and prediction take the longest, over rows of like length."""
 
-    def sample_size(self) -> int:
-        return self.sequence_length
+    def sample_shape(self) -> SampleShape:
+        return SampleShape(self.sequence_length)
 
     def describe(self) -> str:
         return " ".join([self.source, *(part for part in (self.train, self.validation) if part is not None)])

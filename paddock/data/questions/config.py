@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from paddock.data.config import DataConfig
 from paddock.errors import ConfigError, bad_value
+from paddock.models.config import SampleShape
 
 SPECIAL = 3
 """Tokens of a row that are no text: [CLS] question [SEP] context [SEP]."""
@@ -45,8 +46,8 @@ class QuestionAnsweringData(DataConfig):
     on_error: Literal["stop", "skip"] = "stop"
     """What to do about a question that cannot be used: stop with an error, or leave it out and say how many."""
 
-    def sample_size(self) -> int:
-        return self.sequence_length
+    def sample_shape(self) -> SampleShape:
+        return SampleShape(self.sequence_length)
 
     def describe(self) -> str:
         named = [part for part in (self.train, self.validation) if part is not None]

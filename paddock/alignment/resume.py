@@ -23,8 +23,8 @@ from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, UserError, bad_value
-from paddock.jobs.divergence import TOLERANCE, relative
-from paddock.jobs.parity import without_noise
+from paddock.alignment.divergence import TOLERANCE, relative
+from paddock.alignment.parity import without_noise
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.telemetry.jsonl import read_metrics

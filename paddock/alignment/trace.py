@@ -87,8 +87,8 @@ def record_trace(
     with StepLoader(samples, sampler, task.collate, 0, steps * batch.total) as loader:
         for number in range(steps):
             batches = loader.next_step()
-            here = sum(task.count(batch) for batch in batches) if engine.speaks_for_data else 0
-            (count,) = world.total([here])
+            here = sum(task.count(batch) for batch in batches) if engine.leads_replica else 0
+            (count,) = world.all_reduce_sum([here])
             result = step.run(
                 number, batches, max(count, 1.0), look=lambda: trace.tensors.append(engine.gradient_norms(names))
             )

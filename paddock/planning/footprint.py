@@ -12,13 +12,13 @@ from torch.distributed.tensor import DTensor
 
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
-from paddock.models.assembly import assign_stages
+from paddock.models.build import assign_stages
 from paddock.models.registry import parallel_of
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import TENSOR, Mesh
 from paddock.parallel.placement import local
-from paddock.parallel.stages import FOLDED, layers_of
-from paddock.parallel.timeline import bubble_fraction
+from paddock.parallel.schedules import FOLDED, units_of
+from paddock.parallel.schedules import bubble_fraction
 from paddock.telemetry.layout_card import ProcessRow, draw_layout
 from paddock.training.config import OptimizerConfig
 
@@ -57,7 +57,7 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
     """What the process that holds `engine` has and does; the engine needs no memory for this."""
     assignment = assign_stages(recipe.model, recipe.parallel)
     stages = sorted(engine.parts)
-    layers = [layers_of(stage, assignment) for stage in stages]
+    layers = [units_of(stage, assignment) for stage in stages]
     shard = sum(local(parameter.data).numel() for parameter in engine.trained)
     weights, gradients = _held_at_once(recipe, arithmetic, engine, shard)
     return Footprint(

@@ -17,8 +17,8 @@ from paddock.config.layouts import global_batch, legal_layouts, with_layout, wor
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, bad_value
-from paddock.jobs.divergence import DOUBLE_TOLERANCE, TOLERANCE, Difference, compare
-from paddock.jobs.task import build_task, prepare_data
+from paddock.alignment.divergence import DOUBLE_TOLERANCE, TOLERANCE, Difference, compare
+from paddock.tasks.registry import build_task, prepare_data
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -116,7 +116,7 @@ def run_layouts(layouts: Sequence[LayoutToCheck], double: bool = False) -> dict[
                 "double": double,
                 "result": str(result),
             }
-            run("paddock.jobs.parity:work", payload, LaunchOptions(nproc_per_node=processes), Path(folder))
+            run("paddock.alignment.parity:work", payload, LaunchOptions(nproc_per_node=processes), Path(folder))
             traces |= json.loads(result.read_text(encoding="utf-8"))
     return traces
 
@@ -124,7 +124,7 @@ def run_layouts(layouts: Sequence[LayoutToCheck], double: bool = False) -> dict[
 def work(payload: dict[str, Any]) -> None:
     """One process's part: all layouts of this number of processes."""
     from paddock.devices import select
-    from paddock.jobs.trace import computing_in, record_trace
+    from paddock.alignment.trace import computing_in, record_trace
     from paddock.parallel.world import join_world
 
     recipes = [(name, recipe_from_dict(values)) for name, values in payload["layouts"]]
@@ -133,11 +133,11 @@ def work(payload: dict[str, Any]) -> None:
     with join_world(select(first.train.device)) as world, computing_in(number_type(payload["double"])):
         task = build_task(first)
         for number, (name, recipe) in enumerate(recipes):
-            if world.speaks:
+            if world.is_main:
                 processes = f"{world.size} process{'es' if world.size > 1 else ''}"
                 print(f"parity: {processes}, {number + 1}/{len(recipes)}: {name}", file=sys.stderr, flush=True)
             traces[name] = asdict(record_trace(recipe, task, world))
-        if world.speaks:
+        if world.is_main:
             Path(payload["result"]).write_text(json.dumps(traces), encoding="utf-8")
 
 

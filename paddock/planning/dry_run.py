@@ -18,8 +18,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic, check_layout
 from paddock.errors import bad_value
-from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
-from paddock.models.assembly import assemble
+from paddock.planning.footprint import Footprint, bubble_of, draw, footprint
+from paddock.models.build import assemble
 from paddock.parallel.mesh import build_mesh
 from paddock.telemetry import format as show
 

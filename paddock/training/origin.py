@@ -80,7 +80,7 @@ def check_labels(recipe: Recipe, classes: Sequence[str]) -> None:
     """An error, if the weights that the recipe names, with their head, number the same classes in another order."""
     from paddock.checkpoint.directory import find_checkpoint
     from paddock.checkpoint.huggingface import is_huggingface_folder, read_labels
-    from paddock.jobs.trained import find_classes
+    from paddock.inference.trained import find_classes
 
     source = Path(recipe.checkpoint.load or "").expanduser()
     if recipe.checkpoint.load in (None, "auto") or source.is_file() or getattr(recipe.model, "reset_head", False):

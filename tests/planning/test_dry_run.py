@@ -19,9 +19,9 @@ from paddock.config.layouts import with_layout, world_of_layout
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_layout
-from paddock.jobs.dry_run import build_one, fake_world
-from paddock.jobs.footprint import Footprint, footprint
-from paddock.models.assembly import assemble, fill
+from paddock.planning.dry_run import build_one, fake_world
+from paddock.planning.footprint import Footprint, footprint
+from paddock.models.build import assemble, fill
 from paddock.models.registry import example_batch
 from paddock.parallel.mesh import build_mesh
 from paddock.testing.bert import small_bert

@@ -19,7 +19,7 @@ from paddock.config.recipe import recipe_from_dict
 from paddock.data.config import DataConfig
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
 from paddock.errors import DataError
-from paddock.jobs.run_directory import CLASSES, read_classes
+from paddock.training.run_directory import CLASSES, read_classes
 from paddock.models.config import ModelConfig
 from paddock.models.registry import build_model
 

@@ -19,7 +19,7 @@ from paddock.inference.predictors import Answer, Tick, Tools
 from paddock.inference.rows import outputs_of
 
 
-class HiddenWordPredictor:
+class FillMaskPredictor:
     """What `paddock predict` runs for masked language modelling."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()

@@ -1,0 +1,1 @@
+"""What a job needs and does, known without its hardware."""

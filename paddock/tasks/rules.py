@@ -1,0 +1,180 @@
+"""What the recipes of each task must fulfil beyond their single sections: functions that return what holds, with the
+numbers, or raise an error with the fix. No torch: a recipe is checked before anything is imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paddock.data.config import CorpusConfig, MaskedConfig
+from paddock.errors import ConfigError, bad_value
+
+if TYPE_CHECKING:
+    from paddock.config.recipe import Recipe
+    from paddock.tasks.registry import Rules
+
+MULTIPLE = 8
+"""Rows of an evaluation's batch are as long as a multiple of this."""
+
+
+def model_fits(recipe: Recipe) -> str:
+    """What the recipe trains for against what the model is made for."""
+    model, task = recipe.model, recipe.task
+    if model.task() == task:
+        return f"{model.family} for {task}"
+    if task not in model.tasks():
+        fix = f"take a recipe of another family, or one whose task is {model.task()}"
+        raise bad_value("task", task, f"{model.family} is made for {model.task()}", fix)
+    raise bad_value(
+        "model.head",
+        model.task(),
+        f"the recipe's task is {task}",
+        f"set --model.head {task}, or take a recipe whose task is {model.task()}",
+    )
+
+
+def sequence_fits(recipe: Recipe) -> str:
+    """Samples against the positions that the model has."""
+    length, context = recipe.data.sample_shape().source, recipe.model.longest_sequence()
+    if context is None:
+        return f"sequence {length}"
+    if length > context:
+        raise bad_value(
+            "data.sequence_length",
+            length,
+            f"the model has only {context} positions",
+            f"set --data.sequence-length {context} or less, or --model.context {length}",
+        )
+    return f"sequence {length} ≤ context {context}"
+
+
+def check_corpus(recipe: Recipe) -> str:
+    data, tokenizer = recipe.data, recipe.tokenizer
+    assert isinstance(data, CorpusConfig)
+    if data.source == "indexed" and data.path is None:
+        raise ConfigError(
+            "data.path is not set, and data.source = indexed reads it",
+            why="there is no corpus to train on",
+            fix="set --data.path PREFIX, or take --data.source embedded or synthetic",
+        )
+    reads_text = data.source == "embedded"
+    if reads_text and tokenizer.kind == "none":
+        raise bad_value(
+            "tokenizer.kind",
+            "none",
+            f"data.source = {data.source} is text, and nothing turns it into tokens",
+            "set --tokenizer.kind trained, gpt2 or file",
+        )
+    if not reads_text and tokenizer.kind == "trained":
+        raise bad_value(
+            "tokenizer.kind",
+            "trained",
+            f"data.source = {data.source} is already tokens, so there is no text to learn a tokenizer from",
+            "set --tokenizer.kind gpt2 or file (for generating text), or none",
+        )
+    if data.source == "synthetic" and tokenizer.kind != "none":
+        raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
+    if data.minds_document_ends and data.eod is None and tokenizer.kind == "none":
+        raise ConfigError(
+            "the token that ends a document is not known",
+            why="data.reset_position_ids, reset_attention_mask and eod_mask_loss look for it",
+            fix="set --data.eod ID, or a --tokenizer.kind",
+        )
+    vocab = recipe.model.vocabulary()
+    if data.eod is not None and data.eod >= vocab:
+        raise bad_value("data.eod", data.eod, f"the model's tokens are 0 to {vocab - 1}", f"set it below {vocab}")
+    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
+def check_text_rows(recipe: Recipe) -> str:
+    """Text needs a tokenizer, and layouts need rows of certain lengths."""
+    from paddock.data.labels.config import LabelledTextData
+    from paddock.data.questions.config import QuestionAnsweringData
+
+    data, tokenizer, parallel = recipe.data, recipe.tokenizer, recipe.parallel
+    assert isinstance(data, QuestionAnsweringData | LabelledTextData)
+    if data.source != "synthetic" and not (data.train or data.validation or getattr(data, "path", None)):
+        files = "--data.path FOLDER, or " if isinstance(data, QuestionAnsweringData) else ""
+        raise ConfigError(
+            f"data.source = {data.source} reads files, and none is named",
+            why="there is nothing to train or to evaluate on",
+            fix=f"set {files}--data.train FILE and --data.validation FILE, or take --data.source synthetic",
+        )
+    if tokenizer.kind in ("none", "sentencepiece"):
+        raise bad_value(
+            "tokenizer.kind",
+            tokenizer.kind,
+            f"data.source = {data.source} is text, and every token's place in it must be known",
+            "set --tokenizer.kind wordpiece with --tokenizer.vocab FILE, or file, or trained",
+        )
+    if data.padding == "longest" and parallel.pipeline > 1:
+        raise bad_value(
+            "data.padding",
+            "longest",
+            f"the {parallel.pipeline} stages of a pipeline exchange rows of one length",
+            "set --data.padding full",
+        )
+    if parallel.sequence and MULTIPLE % parallel.tensor:
+        raise bad_value(
+            "parallel.sequence",
+            parallel.sequence,
+            f"{parallel.tensor} tensor processes cannot share rows whose lengths are multiples of {MULTIPLE}",
+            "set --parallel.sequence false, or --parallel.tensor 2, 4 or 8",
+        )
+    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
+def check_masked_corpus(recipe: Recipe) -> str:
+    """Hiding tokens of a corpus needs to know which tokens are special."""
+    data, tokenizer = recipe.data, recipe.tokenizer
+    assert isinstance(data, MaskedConfig)
+    if data.source == "indexed" and data.path is None:
+        raise ConfigError(
+            "data.path is not set, and data.source = indexed reads it",
+            why="there is no corpus to train on",
+            fix="set --data.path PREFIX, or take --data.source synthetic",
+        )
+    if data.source == "synthetic" and tokenizer.kind != "none":
+        raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
+    if data.source == "indexed" and tokenizer.kind in ("none", "trained"):
+        raise bad_value(
+            "tokenizer.kind",
+            tokenizer.kind,
+            "the corpus is already tokens, and only its tokenizer knows which of them are [CLS], [SEP] and [MASK]",
+            "set --tokenizer.kind wordpiece or file, to the tokenizer that it was preprocessed with",
+        )
+    if data.whole_words and tokenizer.kind == "none":
+        raise bad_value("data.whole_words", True, "random tokens are no words", "set --data.whole-words false")
+    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
+def check_images(recipe: Recipe) -> str:
+    """Where the images are, and how many classes they can have."""
+    from paddock.data.images.config import SHAPES, ImageData
+
+    data, classes = recipe.data, recipe.model.num_classes()
+    assert isinstance(data, ImageData)
+    if data.is_read and data.path is None:
+        raise ConfigError(
+            f"data.path is not set, and data.source = {data.source} reads it",
+            why="there are no images to train on",
+            fix="set --data.path FOLDER, or take --data.source shapes or synthetic",
+        )
+    if data.source == "shapes" and classes != len(SHAPES):
+        raise bad_value(
+            "model.classes",
+            classes,
+            f"data.source = shapes has {len(SHAPES)} classes: {', '.join(SHAPES)}",
+            f"set --model.classes {len(SHAPES)}",
+        )
+    if recipe.tokenizer.kind != "none":
+        raise bad_value("tokenizer.kind", recipe.tokenizer.kind, "images have no tokens", "set it to none")
+    return f"{data.describe()}, {data.image_size} × {data.image_size}, {classes} classes"
+
+
+ANY: Rules = {"model": model_fits}
+TEXT: Rules = {**ANY, "sequence": sequence_fits}
+CORPUS: Rules = {**TEXT, "corpus": check_corpus}
+MASKED_CORPUS: Rules = {**TEXT, "corpus": check_masked_corpus}
+TEXT_ROWS: Rules = {**TEXT, "text": check_text_rows}
+IMAGES: Rules = {**ANY, "images": check_images}

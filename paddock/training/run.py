@@ -1,0 +1,243 @@
+"""A training run in one process, assembled from a recipe: the task, the model over all processes, the optimizer, and
+where it begins. `loop.py` trains it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
+from paddock.checkpoint.huggingface import holds_weights, load_weights
+from paddock.checkpoint.inheritance import gives_weights_only
+from paddock.checkpoint.loading import begin_from, load_models
+from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
+from paddock.checkpoint.storage import describe_checkpoint
+from paddock.checkpoint.tensors import MODEL, tensors_of
+from paddock.models.build import build_engine, initialize_engine
+from paddock.parallel.engine import Engine
+from paddock.parallel.legality import may_compile
+from paddock.parallel.mesh import build_mesh
+from paddock.parallel.world import World
+from paddock.tasks.task import Prepared, Task
+from paddock.training.average import WeightAverage
+from paddock.training.callbacks import Callback, callbacks_named
+from paddock.training.compilation import compile_units
+from paddock.training.optimizer import build_optimizer
+from paddock.training.precision import LossScale, autocast_for
+from paddock.training.schedule import in_steps, learning_rate, period
+from paddock.training.step import TrainingStep
+from paddock.versions import versions
+
+if TYPE_CHECKING:
+    from paddock.config.recipe import Recipe
+    from paddock.config.rules import Arithmetic
+
+
+@dataclass
+class Progress:
+    """How far a run is; all of it but the end is in its checkpoints."""
+
+    step: int = 0
+    samples: int = 0
+    best: dict[str, float] = field(default_factory=dict)
+    """The metrics of the best evaluation so far."""
+    best_step: int = 0
+    loss: float = math.nan
+    """Of the last step."""
+    stopped_by: str | None = None
+    skipped: int = 0
+    """Training samples that could not be read, and were replaced, since the process began; known at the end."""
+
+
+class TrainingRun:
+    """Everything that a recipe stands for, in this process. Callbacks see it."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        arithmetic: Arithmetic,
+        prepared: Prepared,
+        run_dir: Path,
+        world: World,
+        *,
+        continues: bool = False,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        """`continues`: whether it goes on in its own directory, if that has a checkpoint."""
+        self.recipe, self.batch, self.layout = recipe, arithmetic.batch, arithmetic.layout
+        self.run_dir, self.world = run_dir, world
+        self.callbacks = [*callbacks_named(recipe.train.callbacks), *callbacks]
+        self.stop_reason: str | None = None
+        self.task: Task = build_task(recipe, prepared)
+        samples_per_epoch = self.task.training_samples().samples_per_epoch
+        self.steps_per_epoch = samples_per_epoch / self.batch.total
+        self.total_steps = total_steps(recipe, arithmetic, samples_per_epoch)
+        self.evaluate_every = period(recipe.evaluate.every, self.steps_per_epoch)
+        self.checkpoint_every = period(recipe.checkpoint.every, self.steps_per_epoch)
+        self.forward_flops = cache(recipe.model.forward_flops)
+        self.progress = Progress()
+        self.loss_scale = LossScale(recipe.precision, world.adapter)
+        self.compiled = False
+        self.engine = engine_for(recipe, arithmetic, world, self._compile)
+        self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer, world.adapter)
+        self.step = step_for(recipe, self.engine, self.optimizer, self.loss_scale, world, self.total_steps, self.steps_per_epoch)
+        self.ema = None
+        if recipe.train.ema is not None:
+            self.ema = WeightAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())
+        settings = recipe.checkpoint
+        self.checkpoints = CheckpointDirectory(run_dir, settings.keep, world.is_main, settings.asynchronous)
+        self._position = describe_position(recipe.train.seed, self.task.fingerprint())
+        self.begun_from = self._load(continues)
+        self.begun_step = self.progress.step
+
+    def stop(self, reason: str) -> None:
+        """Make the step under way, or the next one, the last, on all processes."""
+        self.stop_reason = self.stop_reason or reason
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint holds."""
+        tensors = tensors_of(self.engine.models, self.optimizer)
+        return tensors if self.ema is None else tensors | self.ema.tensors()
+
+    def names_of_statistics(self) -> set[str]:
+        """The names of what forward passes change."""
+        return {MODEL + name for model in self.engine.models for name, _ in model.named_buffers()}
+
+    def description(self) -> dict[str, Any]:
+        """What a checkpoint says of itself."""
+        progress = self.progress
+        return {
+            "samples": progress.samples,
+            "best": progress.best,
+            "best_step": progress.best_step,
+            "loss_scale": self.loss_scale.state(),
+            "recipe": self.recipe.to_dict(),
+            "versions": versions(),
+            POSITION: self._position,
+        }
+
+    def _load(self, continues: bool) -> str:
+        """Bring in what the recipe says the run begins from; returns a description of it."""
+        settings, engine = self.recipe.checkpoint, self.engine
+        if self.ema is not None:
+            self.ema.restart()
+        seed = f"initial weights, seed {self.recipe.train.seed}"
+        if continues:
+            path = self.checkpoints.latest()
+            return self._resume(path) if path is not None else f"{seed} ({self.run_dir} has no checkpoint yet)"
+        if settings.load is None:
+            return seed
+        source = Path(settings.load).expanduser()
+        if holds_weights(source) and settings.resume:
+            return self._resume_example(source)
+        if holds_weights(source):
+            remarks = [load_weights(model, source, new_heads=True) for model in engine.models]
+            told = [f"weights of {source}", *remarks[0]]
+        else:
+            path = find_checkpoint(source)
+            if not (settings.weights_only or gives_weights_only(path, self.recipe.model)):
+                return self._resume(path)
+            told = [f"weights of {path}", *begin_from(path, engine.models)]
+        if self.ema is not None:
+            self.ema.restart()
+        return "; ".join(told)
+
+    def _resume(self, path: Path) -> str:
+        """Go on where a checkpoint of ours stands."""
+        description = describe_checkpoint(path)
+        check_optimizer(path, description, self.recipe.optimizer.name)
+        check_position(path, description, self._position)
+        averages = None if self.ema is None else self.ema.tensors()
+        had_average = load_models(path, self.engine.models, self.optimizer, averages)
+        if self.ema is not None and not had_average:
+            self.ema.restart()
+        progress = self.progress
+        progress.step, progress.samples = description["step"], description["samples"]
+        progress.best, progress.best_step = description["best"], description["best_step"]
+        self.loss_scale.restore(description["loss_scale"])
+        return f"{path}, step {progress.step}"
+
+    def _resume_example(self, path: Path) -> str:
+        """Go on where a `checkpoint.pth.tar` of the ImageNet example stands."""
+        from paddock.training.imagenet_example import resume_example
+
+        self.progress, told = resume_example(path, self)
+        if self.ema is not None:
+            self.ema.restart()
+        return told
+
+    def _compile(self, units: Sequence[nn.Module]) -> None:
+        recipe = self.recipe
+        mode = recipe.train.compile if may_compile(recipe.parallel) else "off"
+        self.compiled = compile_units(units, mode, self.world.adapter, recipe.model.num_parameters())
+
+
+def prepare_data(recipe: Recipe) -> Prepared:
+    """What the recipe reads, found or built; the second time it is found."""
+    from paddock.tasks.registry import task_class
+
+    return task_class(recipe.task).prepare(recipe.data, recipe.tokenizer, recipe.model)
+
+
+def build_task(recipe: Recipe, prepared: Prepared | None = None) -> Task:
+    """The recipe's task, ready to be read."""
+    from paddock.tasks.registry import task_class
+
+    prepared = prepared or prepare_data(recipe)
+    return task_class(recipe.task).build(recipe.data, prepared, recipe.model, recipe.train.seed)
+
+
+def engine_for(recipe: Recipe, arithmetic: Arithmetic, world: World, compile_units: Any = None) -> Engine:
+    """The recipe's model over the processes of the job, with its initial weights."""
+    precision = recipe.precision
+    engine = build_engine(
+        recipe.model,
+        recipe.parallel,
+        build_mesh(arithmetic.layout, world.rank, world.device.type),
+        world.device,
+        micro=arithmetic.batch.micro,
+        shape=recipe.data.sample_shape(),
+        micro_batches=arithmetic.batch.accumulation,
+        compute=getattr(torch, precision.compute),
+        autocast=autocast_for(precision, world.adapter),
+        compile_units=compile_units,
+    )
+    initialize_engine(engine, recipe.train.seed)
+    return engine
+
+
+def step_for(
+    recipe: Recipe,
+    engine: Engine,
+    optimizer: Optimizer,
+    loss_scale: LossScale,
+    world: World,
+    total_steps: int,
+    steps_per_epoch: float,
+) -> TrainingStep:
+    """The recipe's optimizer step."""
+    schedule = in_steps(recipe.schedule, steps_per_epoch)
+    rate = partial(learning_rate, schedule, recipe.optimizer.lr, total_steps=total_steps)
+    clip, seed = recipe.optimizer.clip, recipe.train.seed
+    return TrainingStep(engine, optimizer, loss_scale, world, learning_rate=rate, clip=clip, seed=seed)
+
+
+def total_steps(recipe: Recipe, arithmetic: Arithmetic, samples_per_epoch: float) -> int:
+    """The step at which the first of the recipe's limits is reached."""
+    batch, limits = arithmetic.batch.total, []
+    if recipe.train.steps is not None:
+        limits.append(recipe.train.steps)
+    if recipe.train.samples is not None:
+        limits.append(math.ceil(recipe.train.samples / batch))
+    if recipe.train.epochs is not None:
+        limits.append(math.ceil(recipe.train.epochs * samples_per_epoch / batch))
+    return min(limits)
