@@ -74,9 +74,8 @@ class Trainer:
         A checkpoint is True (the newest one of this trainer's run), a run, a checkpoint or a Hugging Face folder. It
         is resumed: weights, optimizer, schedule and data position. With `do_finetune` only its weights are taken.
         """
-        from paddock.jobs.outcome import outcome_of
-        from paddock.training.run_directory import default_run_dir
         from paddock.jobs.train import train
+        from paddock.training.run_directory import default_run_dir, outcome_of
 
         source = resume_or_finetune_from_checkpoint
         recipe, run_dir = self.recipe, self.run_dir

@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from paddock.alignment.divergence import DOUBLE_TOLERANCE, TOLERANCE, Difference, compare
 from paddock.config.layouts import global_batch, legal_layouts, with_layout, world_of_layout
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, bad_value
-from paddock.alignment.divergence import DOUBLE_TOLERANCE, TOLERANCE, Difference, compare
-from paddock.tasks.registry import build_task, prepare_data
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.models.registry import parameter_names
+from paddock.tasks.registry import build_task, prepare_data
 
 ALONE = "one process"
 
@@ -39,7 +39,7 @@ class LayoutToCheck:
 def without_noise(recipe: Recipe) -> Recipe:
     """The recipe in which layouts must agree: without dropout, whose masks depend on the layout, and in float32."""
     values = recipe.to_dict()
-    values["model"] |= {name: 0.0 for name in type(recipe.model).model_fields if "dropout" in name}
+    values["model"] = recipe.model.without_dropout().model_dump(mode="json", by_alias=True)
     values["precision"] = {"compute": "float32"}
     return recipe_from_dict(values)
 
@@ -54,7 +54,7 @@ def comparable(recipe: Recipe) -> Recipe:
         raise bad_value(
             "checkpoint.load", recipe.checkpoint.load, "the check begins from initial weights and would ignore it"
         )
-    if getattr(recipe.model, "norm", None) == "batch":
+    if recipe.model.mixes_samples():
         raise bad_value(
             "model.norm",
             "batch",
@@ -123,8 +123,8 @@ def run_layouts(layouts: Sequence[LayoutToCheck], double: bool = False) -> dict[
 
 def work(payload: dict[str, Any]) -> None:
     """One process's part: all layouts of this number of processes."""
-    from paddock.devices import select
     from paddock.alignment.trace import computing_in, record_trace
+    from paddock.devices import select
     from paddock.parallel.world import join_world
 
     recipes = [(name, recipe_from_dict(values)) for name, values in payload["layouts"]]

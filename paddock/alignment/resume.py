@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from paddock.alignment.divergence import TOLERANCE, relative
+from paddock.alignment.parity import without_noise
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import CheckpointDirectory
 from paddock.checkpoint.storage import PARTIAL
@@ -23,8 +25,6 @@ from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, UserError, bad_value
-from paddock.alignment.divergence import TOLERANCE, relative
-from paddock.alignment.parity import without_noise
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.telemetry.jsonl import read_metrics

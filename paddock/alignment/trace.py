@@ -12,15 +12,15 @@ from paddock.config.recipe import Recipe
 from paddock.config.rules import check_recipe
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
-from paddock.jobs.training_run import lay_out
 from paddock.models.registry import parameter_names
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
 from paddock.tasks.task import Batch, Task
+from paddock.training.feed import StepFeed
 from paddock.training.optimizer import build_optimizer
-from paddock.training.precision import LossScale, autocast_for
-from paddock.training.schedule import in_steps
-from paddock.training.step import StepSettings, TrainingStep
+from paddock.training.precision import LossScale
+from paddock.training.run import engine_for, rate_for
+from paddock.training.step import TrainingStep
 
 
 @dataclass
@@ -47,7 +47,7 @@ def computing_in(number_type: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def in_default_type(batch: Batch) -> Batch:
+def in_default_type(batch: Mapping[str, Tensor]) -> Batch:
     """A batch as models want it whose weights have torch's default type."""
     return {
         name: values.to(torch.get_default_dtype()) if values.is_floating_point() else values
@@ -66,32 +66,29 @@ def record_trace(
     batch, steps = arithmetic.batch, recipe.train.steps
     assert steps is not None
     samples = task.training_samples()
-    schedule = in_steps(recipe.schedule, samples.samples_per_epoch / batch.total)
-    engine = lay_out(recipe, arithmetic, world)
+    engine = engine_for(recipe, arithmetic, world)
     if prepare_engine is not None:
         prepare_engine(engine)
     scale = LossScale(recipe.precision, world.adapter)
     step = TrainingStep(
-        StepSettings(steps, recipe.train.seed, recipe.optimizer, schedule),
-        engine=engine,
-        optimizer=build_optimizer(engine.trained, recipe.optimizer),
-        autocast=autocast_for(recipe.precision, world.adapter),
-        loss_scale=scale,
-        world=world,
-        finish=lambda batch: in_default_type(task.finish(batch)),
+        engine,
+        build_optimizer(engine.trained, recipe.optimizer),
+        scale,
+        world,
+        learning_rate=rate_for(recipe, steps, samples.samples_per_epoch / batch.total),
+        clip=recipe.optimizer.clip,
+        seed=recipe.train.seed,
     )
     names = parameter_names(recipe.model)
     sampler = Sampler(batch.micro, batch.accumulation, batch.data, engine.mesh.data_rank)
     trace = Trace()
     engine.train()
     with StepLoader(samples, sampler, task.collate, 0, steps * batch.total) as loader:
+        feed = StepFeed(loader, task, world, steps=steps, counts=engine.leads_replica)
         for number in range(steps):
-            batches = loader.next_step()
-            here = sum(task.count(batch) for batch in batches) if engine.leads_replica else 0
-            (count,) = world.all_reduce_sum([here])
-            result = step.run(
-                number, batches, max(count, 1.0), look=lambda: trace.tensors.append(engine.gradient_norms(names))
-            )
+            work = feed.take()
+            step.launch(number, [in_default_type(batch) for batch in work.batches], work.terms)
+            result = step.complete(before_update=lambda: trace.tensors.append(engine.gradient_norms(names)))
             trace.losses.append(result.loss)
             trace.norms.append(result.norm)
             trace.scales.append(scale.value)

@@ -23,7 +23,7 @@ from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import disk_errors, sync_directory
 from paddock.models.config import ModelConfig
 from paddock.models.registry import CONFIGS, huggingface_of, public_weights_of
-from paddock.models.weight_names import TensorRule, HuggingFaceNames
+from paddock.models.weight_names import HuggingFaceNames, TensorRule
 from paddock.parallel.placement import local, part_like
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

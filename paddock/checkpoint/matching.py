@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paddock.checkpoint.weight_files import StoredTensor, open_weights
 from paddock.errors import DataError
-from paddock.models.weight_names import TensorRule, HuggingFaceNames
+from paddock.models.weight_names import HuggingFaceNames, TensorRule
 
 _LISTED = 10
 

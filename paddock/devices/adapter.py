@@ -83,6 +83,12 @@ class DeviceAdapter:
         """Wait for all the work given to the current device."""
         self._module().synchronize()
 
+    def copy_stream(self, device: torch.device) -> torch.Stream | None:
+        """A queue of its own for copies to the device, beside what it computes; None where it has one queue only."""
+        import torch
+
+        return torch.Stream(device) if self.pinned_memory else None
+
     def memory_used(self) -> int | None:
         """The most bytes held at once so far by tensors of this process; None if the device cannot say."""
         peak_of = getattr(self._module(), "max_memory_allocated", None)

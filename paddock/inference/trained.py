@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, is_huggingface_folder, load_weights, read_config, read_labels
 from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import describe_checkpoint
-from paddock.config.recipe import recipe_from_dict
 from paddock.data.config import DataConfig
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
 from paddock.errors import DataError
-from paddock.training.run_directory import CLASSES, read_classes
+from paddock.files import atomic_write
 from paddock.models.config import ModelConfig
-from paddock.models.registry import build_model
+from paddock.models.registry import build_model, config_class
+from paddock.tasks.registry import data_config_class
+
+CLASSES = "classes.json"
+"""The names of the classes that a model tells apart, by their number."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,12 @@ def open_trained(source: str, device: torch.device) -> Trained:
             fix=f"evaluate it with a recipe: paddock evaluate RECIPE --checkpoint.load {path}; or train from it",
         )
     checkpoint = find_checkpoint(path)
-    recipe = recipe_from_dict(describe_checkpoint(checkpoint)["recipe"])
-    model = _empty(recipe.model, device)
+    recipe = describe_checkpoint(checkpoint)["recipe"]
+    model = _empty(config_class(recipe["model"]["family"])(**recipe["model"]), device)
+    data = data_config_class(recipe["task"])(**recipe["data"])
     load_models(checkpoint, [model])
     classes = find_classes(checkpoint)
-    return Trained(model, find_tokenizer(checkpoint), checkpoint, recipe.task, recipe.data, classes)
+    return Trained(model, find_tokenizer(checkpoint), checkpoint, recipe["task"], data, classes)
 
 
 def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, list[str]]:
@@ -82,6 +87,24 @@ def find_tokenizer(checkpoint: Path) -> Tokenizer | None:
 def find_classes(checkpoint: Path) -> tuple[str, ...]:
     """The names of a checkpoint's classes, if it has any."""
     return next((read_classes(folder) for folder in _folders_of(checkpoint) if (folder / CLASSES).is_file()), ())
+
+
+def write_classes(names: Sequence[str], folder: Path) -> None:
+    """Keep the names of classes, if there are any."""
+    if names:
+        with atomic_write(folder / CLASSES) as stream:
+            json.dump(list(names), stream, ensure_ascii=False, indent=0)
+
+
+def read_classes(folder: Path) -> tuple[str, ...]:
+    """What `write_classes` wrote."""
+    try:
+        names = json.loads((folder / CLASSES).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{folder / CLASSES} is damaged", why=str(error)) from None
+    if not isinstance(names, list):
+        raise DataError(f"{folder / CLASSES} is damaged", why="it holds no list of names")
+    return tuple(map(str, names))
 
 
 def _folders_of(checkpoint: Path) -> list[Path]:

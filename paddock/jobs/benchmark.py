@@ -6,21 +6,21 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_layout
-from paddock.config.task_rules import sequence_fits
 from paddock.errors import bad_value
 from paddock.files import atomic_write
-from paddock.training.run_directory import versions
 from paddock.jobs.train import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
+from paddock.tasks.rules import sequence_fits
+from paddock.versions import versions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +54,7 @@ def benchmark(recipe: Recipe, measurement: Measurement, launch: LaunchOptions) -
         raise bad_value(
             "checkpoint.load", recipe.checkpoint.load, "a benchmark computes with initial weights and would ignore it"
         )
-    sequence_fits(recipe, world_of(launch))
+    sequence_fits(recipe)
     check_layout(recipe, world_of(launch))
     check_device(recipe.parallel, select(recipe.train.device))
     with tempfile.TemporaryDirectory(prefix="paddock-benchmark-") as folder:
@@ -94,50 +94,49 @@ def work(payload: dict[str, Any]) -> None:
 
 def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: bool) -> Callable[[int], object]:
     """What one iteration does: a training step, or what an evaluation asks of the model, over a global batch."""
-    from paddock.jobs.training_run import lay_out
-    from paddock.models.build import accelerate
+    from paddock.models.build import optimize_for_inference
     from paddock.models.labels import IGNORED
     from paddock.models.registry import example_batch
     from paddock.parallel.legality import may_compile
     from paddock.parallel.placement import to_device
     from paddock.tasks.registry import task_class
-    from paddock.training.compilation import compile_blocks
+    from paddock.training.compilation import compile_units
     from paddock.training.optimizer import build_optimizer
-    from paddock.training.precision import LossScale, autocast_for
-    from paddock.training.schedule import in_steps
-    from paddock.training.step import StepSettings, TrainingStep
+    from paddock.training.precision import LossScale
+    from paddock.training.run import engine_for, rate_for
+    from paddock.training.step import TrainingStep
 
-    plan, size = arithmetic.batch, recipe.data.sample_size()
+    plan, shape = arithmetic.batch, recipe.data.sample_shape()
     mode = recipe.train.compile if may_compile(recipe.parallel) else "off"
 
-    def compile_them(blocks: list[nn.Module]) -> None:
-        compile_blocks(blocks, mode, world.adapter, recipe.model.num_parameters())
+    def compile_them(units: Sequence[nn.Module]) -> None:
+        compile_units(units, mode, world.adapter, recipe.model.num_parameters())
 
-    engine = lay_out(recipe, arithmetic, world, compile_them)
+    engine = engine_for(recipe, arithmetic, world, compile_them)
     first = engine.mesh.data_rank * plan.accumulation
     batches = [
-        to_device(example_batch(recipe.model, plan.micro, size, first + number), world.device)
+        to_device(example_batch(recipe.model, plan.micro, shape, first + number), world.device)
         for number in range(plan.accumulation)
     ]
-    autocast = autocast_for(recipe.precision, world.adapter)
     if trains:
         engine.train()
         counts = sum(int((batch["labels"] != IGNORED).sum()) for batch in batches)
-        (count,) = world.all_reduce_sum([counts if engine.leads_replica else 0])
+        (terms,) = world.all_reduce_sum([counts if engine.leads_replica else 0])
         step = TrainingStep(
-            StepSettings(10**6, recipe.train.seed, recipe.optimizer, in_steps(recipe.schedule, 1000)),
-            engine=engine,
-            optimizer=build_optimizer(engine.trained, recipe.optimizer),
-            autocast=autocast,
-            loss_scale=LossScale(recipe.precision, world.adapter),
-            world=world,
+            engine,
+            build_optimizer(engine.trained, recipe.optimizer),
+            LossScale(recipe.precision, world.adapter),
+            world,
+            learning_rate=rate_for(recipe, 10**6, 1000),
+            clip=recipe.optimizer.clip,
+            seed=recipe.train.seed,
         )
-        return lambda number: step.run(number, batches, count)
+        return lambda number: step.run(number, batches, terms)
     engine.train(False)
-    accelerate(engine.models)
+    optimize_for_inference(engine.models)
     if task_class(recipe.task).judges_outputs:
         batches = [{name: tensor for name, tensor in batch.items() if name != "labels"} for batch in batches]
-    return lambda _: engine.outputs(batches, autocast)
+    return lambda _: engine.outputs(batches)
 
 
 def summarise(
@@ -148,11 +147,11 @@ def summarise(
     import torch
 
     slowest = max(map(float, world.all_gather(repr(sum(seconds)))))
-    size, samples = recipe.data.sample_size(), arithmetic.batch.total * measurement.iterations
-    flops = recipe.model.forward_flops(size) * (3 if measurement.train else 1)
+    shape, samples = recipe.data.sample_shape(), arithmetic.batch.total * measurement.iterations
+    flops = recipe.model.forward_flops(shape) * (3 if measurement.train else 1)
     peak, source = _peak(recipe, world)
     memory = [int(told) for told in world.all_gather(str(world.adapter.memory_used() or 0))]
-    tokens = size if recipe.model.vocabulary() else 0
+    tokens = shape.source + shape.target if recipe.model.vocabulary() else 0
     layout = arithmetic.layout
     return {
         "mode": "training steps" if measurement.train else "forward passes",

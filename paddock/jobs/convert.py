@@ -14,10 +14,10 @@ from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizers.load import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
-from paddock.training.run_directory import versions, write_classes
-from paddock.inference.trained import find_classes, find_tokenizer
+from paddock.inference.trained import find_classes, find_tokenizer, write_classes
 from paddock.models.config import ModelConfig
 from paddock.tasks.registry import data_config_class
+from paddock.versions import versions
 
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".tar")
 """How the name of a file of weights ends; other destinations are folders."""

@@ -11,15 +11,15 @@ from typing import Any
 
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_evaluation
+from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import atomic_write
-from paddock.training.origin import check_labels
-from paddock.tasks.registry import build_task, prepare_data
-from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.jobs.train import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
+from paddock.tasks.registry import build_task, prepare_data
+from paddock.training.origin import check_labels
 
 
 def evaluate(recipe: Recipe, launch: LaunchOptions) -> dict[str, Any] | None:
@@ -49,23 +49,22 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.devices import select
     from paddock.evaluation.held_out import evaluate as measure
     from paddock.inference.trained import load_any_weights
-    from paddock.jobs.training_run import lay_out
-    from paddock.models.build import accelerate
+    from paddock.models.build import optimize_for_inference
     from paddock.parallel.world import join_world
     from paddock.telemetry.progress import counted
-    from paddock.training.precision import autocast_for
+    from paddock.training.run import engine_for
 
     recipe = recipe_from_dict(payload["recipe"])
     with join_world(select(recipe.train.device)) as world:
         task = build_task(recipe)
         samples = task.validation_samples()
         arithmetic = check_evaluation(recipe, world.size)
-        engine = lay_out(recipe, arithmetic, world)
+        engine = engine_for(recipe, arithmetic, world)
         origin, remarks = load_any_weights(engine.models, recipe.checkpoint.load or "")
         if world.is_main:
             for remark in remarks:
                 print(f"note: {origin}: {remark}", file=sys.stderr)
-        accelerate(engine.models)
+        optimize_for_inference(engine.models)
         started = time.perf_counter()
         with counted("evaluate", visible=world.is_main) as tick:
             metrics = measure(
@@ -74,7 +73,6 @@ def work(payload: dict[str, Any]) -> None:
                 samples,
                 world,
                 arithmetic.batch.micro,
-                autocast_for(recipe.precision, world.adapter),
                 on_batch=tick,
                 workers=recipe.data.workers,
             )

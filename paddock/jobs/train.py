@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import math
+import json
+import os
+import shlex
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock.checkpoint.config import CheckpointConfig
+from paddock.config.load import to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
-from paddock.errors import ConfigError
-from paddock.training.origin import check_end, check_labels, check_origin
-from paddock.training.run_directory import check_run_dir, default_run_dir, make_run_dir
-from paddock.tasks.registry import build_task, prepare_data
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
-from paddock.launch.environment import under_torchrun
+from paddock.errors import ConfigError
+from paddock.launch.environment import launch_flags, under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
+
+if TYPE_CHECKING:
+    from paddock.planning.footprint import Footprint
+    from paddock.tasks.task import Task
+    from paddock.telemetry.meter import ThroughputMeter
+    from paddock.telemetry.stream import MetricStream, Sink
+    from paddock.training.run import Progress, TrainingRun
 
 
 def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None) -> Path:
     """Train over all the processes that `launch` asks for; returns the run directory."""
     from paddock.devices import select
+    from paddock.training.run_directory import default_run_dir
 
     launch.check()
     world_size = world_of(launch)
@@ -49,13 +60,16 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
 
 def world_of(launch: LaunchOptions) -> int:
     """How many processes there will be: the user's torchrun decides, if there is one."""
-    import os
-
     return int(os.environ["WORLD_SIZE"]) if under_torchrun() else launch.world_size
 
 
 def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
     """What one process does before all begin: weights and data, looked at once, and the run directory."""
+    from paddock.tasks.registry import build_task, prepare_data
+    from paddock.training.origin import check_end, check_labels, check_origin
+    from paddock.training.run import total_steps
+    from paddock.training.run_directory import check_run_dir, make_run_dir
+
     goes_on = continues(recipe.checkpoint, run_dir)
     check_run_dir(run_dir, goes_on)
     origin = check_origin(recipe, run_dir, goes_on)
@@ -69,7 +83,7 @@ def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
         task.validation_samples()
     for note in task.notes():
         print(f"note: {note}", file=sys.stderr)
-    make_run_dir(run_dir, recipe, prepared, sys.argv)
+    make_run_dir(run_dir, to_yaml(recipe), prepared, sys.argv)
 
 
 def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
@@ -81,9 +95,14 @@ def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
 def work(payload: dict[str, Any]) -> None:
     """One process's part in a training run."""
     from paddock.devices import select
-    from paddock.jobs.training_run import TrainingRun
     from paddock.launch.stop import StopRequest
     from paddock.parallel.world import join_world
+    from paddock.tasks.registry import prepare_data
+    from paddock.telemetry.meter import ThroughputMeter
+    from paddock.telemetry.stream import MetricStream
+    from paddock.training.callbacks.pipeline_times import PipelineTimes
+    from paddock.training.loop import TrainingLoop
+    from paddock.training.run import TrainingRun
 
     recipe = recipe_from_dict(payload["recipe"])
     with StopRequest() as stop, join_world(select(recipe.train.device)) as world:
@@ -93,16 +112,165 @@ def work(payload: dict[str, Any]) -> None:
             if world.is_main:
                 set_up(recipe, arithmetic, run_dir)
             world.barrier()
-        TrainingRun(recipe, arithmetic, prepare_data(recipe), run_dir, world, stop).execute()
+        goes_on = continues(recipe.checkpoint, run_dir)
+        run = TrainingRun(
+            recipe,
+            arithmetic,
+            prepare_data(recipe),
+            run_dir,
+            world,
+            continues=goes_on,
+            callbacks=[PipelineTimes()],
+            stop_requested=lambda: stop.requested,
+        )
+        peak = _peak_flops(run)
+        _show_beginning(run, arithmetic, peak)
+        meter = ThroughputMeter(peak_flops=peak, devices=world.size)
+        started = time.perf_counter()
+        with MetricStream(_sinks(run)) as stream:
+            _describe_metrics(stream, run.task)
+            with run.checkpoints:
+                progress = TrainingLoop(run, stream, meter).train()
+            summary = _summary(run, meter)
+            stream.log((), summary)
+        if world.is_main:
+            _show_end(run, progress, summary, time.perf_counter() - started)
 
 
-def total_steps(recipe: Recipe, arithmetic: Arithmetic, samples_per_epoch: float) -> int:
-    """The step at which the first of the recipe's limits is reached."""
-    batch, limits = arithmetic.batch.total, []
-    if recipe.train.steps is not None:
-        limits.append(recipe.train.steps)
-    if recipe.train.samples is not None:
-        limits.append(math.ceil(recipe.train.samples / batch))
-    if recipe.train.epochs is not None:
-        limits.append(math.ceil(recipe.train.epochs * samples_per_epoch / batch))
-    return min(limits)
+def _sinks(run: TrainingRun) -> list[Sink]:
+    """Where metrics go: of the main process alone."""
+    from paddock.telemetry.console import ConsoleSink
+    from paddock.telemetry.jsonl import JsonLinesSink
+    from paddock.telemetry.logfile import LogFileSink
+    from paddock.telemetry.tensorboard import TensorBoardSink
+
+    if not run.world.is_main:
+        return []
+    step, log = run.progress.step, run.recipe.log
+    sinks: list[Sink] = [
+        JsonLinesSink(run.run_dir / "metrics.jsonl", resume_step=step),
+        LogFileSink(run.run_dir / "log.txt", run.total_steps),
+        ConsoleSink(run.total_steps, start_step=step),
+    ]
+    if log.file is not None:
+        sinks.append(LogFileSink(Path(log.file), run.total_steps))
+    if log.tensorboard:
+        sinks.append(TensorBoardSink(run.run_dir / "tensorboard"))
+    return sinks
+
+
+def _describe_metrics(stream: MetricStream, task: Task) -> None:
+    """Units and goals, for readers of metrics.jsonl."""
+    stream.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.lr", stage="TRAIN")
+    stream.metadata("train.grad_norm", stage="TRAIN")
+    what = "samples" if task.reads_tokens else "images"
+    stream.metadata("train.ips", unit=f"{what}/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.tokens_per_second", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.tokens_per_second_per_device", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.step_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.data_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.achieved_flops", unit="FLOP/s", goal="MAXIMIZE", stage="TRAIN")
+    stream.metadata("train.memory", unit="bytes", stage="TRAIN")
+    for name, goal in task.measures.items():
+        stream.metadata(f"val.{name}", goal=goal, stage="VAL")
+
+
+def _summary(run: TrainingRun, meter: ThroughputMeter) -> dict[str, float]:
+    """Averages over the whole run, and its best evaluation."""
+    summary = {f"summary.{name}": value for name, value in meter.summary().items()}
+    best = run.progress.best.get(next(iter(run.task.measures)))
+    if best is not None:
+        summary["summary.best_metric"] = best
+    if run.progress.skipped:
+        summary["summary.skipped_samples"] = run.progress.skipped
+    return summary
+
+
+def _peak_flops(run: TrainingRun) -> float | None:
+    """The devices' peak over the whole job, if it is known or may be measured."""
+    from paddock.devices import measure_gemm_flops
+
+    adapter, compute = run.world.adapter, run.recipe.precision.compute
+    peak = adapter.peak_flops(compute)
+    if peak is None and run.recipe.log.measure_peak:
+        peak = measure_gemm_flops(adapter, compute)
+    return None if peak is None else peak * run.world.size
+
+
+def _show_beginning(run: TrainingRun, arithmetic: Arithmetic, peak: float | None) -> None:
+    """The card of what is about to happen. All processes say what they hold; of every place in the pipeline, the one
+    that holds most is shown."""
+    from paddock.planning.footprint import Footprint, footprint
+    from paddock.telemetry.cards import run_card
+
+    world = run.world
+    told = world.all_gather(json.dumps(asdict(footprint(run.recipe, arithmetic, run.engine))))
+    if world.is_main:
+        everyone = [Footprint(**json.loads(text)) for text in told]
+        width = world.size // arithmetic.layout.pipeline
+        places = [everyone[first : first + width] for first in range(0, world.size, width)]
+        shares = [max(place, key=lambda share: share.memory) for place in places]
+        run_card(f"train {run.recipe.model.family}", _card(run, arithmetic, peak, shares))
+
+
+def _card(
+    run: TrainingRun, arithmetic: Arithmetic, peak: float | None, shares: Sequence[Footprint]
+) -> list[tuple[str, str]]:
+    import torch
+
+    from paddock.planning.footprint import bubble_of, draw
+    from paddock.telemetry import format as show
+
+    recipe, world = run.recipe, run.world
+    count = torch.get_num_threads()
+    each = " each" if world.size > 1 else ""
+    threads = f", {count} thread{'s' if count > 1 else ''}{each}" if world.adapter.computes_on_host else ""
+    memory = show.bytes_(max(share.memory for share in shares))
+    rows = [
+        ("model", f"{recipe.model.family}, {show.count(recipe.model.num_parameters())} parameters"),
+        ("layout", f"{arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
+        ("batch", f"{arithmetic.batch}; {recipe.data.describe_sample()}"),
+        ("data", recipe.data.describe()),
+        ("steps", f"{run.progress.step} → {run.total_steps}"),
+        ("begins from", run.begun_from),
+        ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),
+        ("precision", recipe.precision.compute + (", compiled" if run.compiled else "")),
+        ("memory", f"{memory} a process for weights, gradients and optimizer, before activations"),
+        ("run", str(run.run_dir)),
+    ]
+    if world.size > 1:
+        wait = f"each waits {show.percent(bubble_of(recipe, arithmetic))} of a step for the others"
+        words = [f"shard {recipe.parallel.shard}", f"recompute {recipe.parallel.recompute}"]
+        words += [recipe.parallel.schedule, wait] if arithmetic.layout.pipeline > 1 else []
+        rows.insert(2, ("ranks", "\n".join([", ".join(words), *draw(arithmetic, shares)])))
+    return rows
+
+
+def _show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], seconds: float) -> None:
+    """The card of what came of it, with the commands to try next."""
+    from paddock.telemetry import format as show
+    from paddock.telemetry.cards import end_card
+
+    trained = progress.step > run.begun_step
+    rows = [("loss", f"{progress.loss:.4f} at step {progress.step}")] if trained else []
+    if progress.best:
+        best = ", ".join(f"{name} {value:.4f}" for name, value in progress.best.items())
+        rows.append(("best", f"{best} at step {progress.best_step}"))
+    if "summary.tokens_per_second" in summary:
+        rows.append(("tokens/s", show.rate(summary["summary.tokens_per_second"])))
+    if run.loss_scale.skipped:
+        rows.append(("skipped", f"steps whose gradients float16 could not hold: {run.loss_scale.skipped}"))
+    if progress.skipped:
+        rows.append(("skipped", f"training samples that could not be read, and were replaced: {progress.skipped}"))
+    rows += [("time", show.duration(seconds)), ("run", str(run.run_dir))]
+    name = shlex.quote(str(run.run_dir))
+    if progress.stopped_by is None:
+        tries = [f"paddock {run.task.next_command.format(run=name)}"] if run.can_be_tried else []
+        title = "done" if trained else f"nothing to do: the run is at its last step, {progress.step}, already"
+        end_card(title, rows, [*tries, f"paddock evaluate {name}"])
+    elif run.checkpoints.latest() is None:
+        end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows, [])
+    else:
+        go_on = f"paddock train {name}/config.yaml --run-dir {name} --checkpoint.load auto{launch_flags()}"
+        end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])

@@ -25,8 +25,8 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import DATA, TENSOR, Mesh
 from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
-from paddock.parallel.shared_parameters import SharedParameters
 from paddock.parallel.sharding import apply_data_parallel
+from paddock.parallel.shared_parameters import SharedParameters
 from paddock.parallel.stage import BEGIN, FINISH, Blueprint, Stage, prune
 
 

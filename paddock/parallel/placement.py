@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+from paddock.devices import DeviceAdapter
 
 
 def to_device(batch: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -32,3 +34,33 @@ def place_gradients(parameters: Iterable[nn.Parameter]) -> None:
         weight, gradient = parameter.data, parameter.grad
         if isinstance(gradient, DTensor) and isinstance(weight, DTensor) and gradient.placements != weight.placements:
             parameter.grad = gradient.redistribute(placements=weight.placements)
+
+
+class DeviceCopies:
+    """Copies batches to the device on a stream of their own, beside what it computes. Where the host computes, there
+    is nothing to copy."""
+
+    def __init__(self, adapter: DeviceAdapter, device: torch.device) -> None:
+        self._device, self._pins = device, adapter.pinned_memory
+        self._host = adapter.computes_on_host
+        self._stream = adapter.copy_stream(device)
+
+    def start(self, batch: Mapping[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
+        """Begin to copy a batch; what is returned gives it to whatever is computed next."""
+        if self._host:
+            return lambda: dict(batch)
+        pinned = {name: tensor.pin_memory() for name, tensor in batch.items()} if self._pins else batch
+        if self._stream is None:
+            return lambda: to_device(pinned, self._device)
+        with self._stream:
+            copies = to_device(pinned, self._device)
+            done = self._stream.record_event()
+
+        def ready() -> dict[str, Tensor]:
+            current = torch.accelerator.current_stream(self._device)
+            current.wait_event(done)
+            for tensor in copies.values():
+                tensor.record_stream(current)  # their memory is not another's until it has been used
+            return copies
+
+        return ready

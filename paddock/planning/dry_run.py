@@ -18,9 +18,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic, check_layout
 from paddock.errors import bad_value
-from paddock.planning.footprint import Footprint, bubble_of, draw, footprint
-from paddock.models.build import assemble
+from paddock.models.build import build_engine
 from paddock.parallel.mesh import build_mesh
+from paddock.planning.footprint import Footprint, bubble_of, draw, footprint
 from paddock.telemetry import format as show
 
 
@@ -58,14 +58,15 @@ def build_one(recipe: Recipe, arithmetic: Arithmetic, rank: int) -> Footprint:
     """What one process would hold."""
     layout, batch = arithmetic.layout, arithmetic.batch
     with fake_world(rank, layout.world):
-        engine = assemble(
+        engine = build_engine(
             recipe.model,
             recipe.parallel,
             build_mesh(layout, rank, "cpu"),
             torch.device("cpu"),
             micro=batch.micro,
-            sample_size=recipe.data.sample_size(),
+            shape=recipe.data.sample_shape(),
             micro_batches=batch.accumulation,
+            compute=getattr(torch, recipe.precision.compute),
             allocate=False,
         )
         return footprint(recipe, arithmetic, engine)

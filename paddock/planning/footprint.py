@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,12 +12,11 @@ from torch.distributed.tensor import DTensor
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
 from paddock.models.build import assign_stages
-from paddock.models.registry import parallel_of
+from paddock.models.config import UnitCost
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import TENSOR, Mesh
 from paddock.parallel.placement import local
-from paddock.parallel.schedules import FOLDED, units_of
-from paddock.parallel.schedules import bubble_fraction
+from paddock.parallel.schedules import bubble_fraction, units_of
 from paddock.telemetry.layout_card import ProcessRow, draw_layout
 from paddock.training.config import OptimizerConfig
 
@@ -55,25 +53,41 @@ class Footprint:
 
 def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footprint:
     """What the process that holds `engine` has and does; the engine needs no memory for this."""
-    assignment = assign_stages(recipe.model, recipe.parallel)
-    stages = sorted(engine.parts)
-    layers = [units_of(stage, assignment) for stage in stages]
+    assignment = _assignment(recipe)
+    stages = sorted(engine.stages)
+    units = [units_of(stage, assignment) for stage in stages]
     shard = sum(local(parameter.data).numel() for parameter in engine.trained)
     weights, gradients = _held_at_once(recipe, arithmetic, engine, shard)
     return Footprint(
         rank=engine.mesh.rank,
         stages=stages,
-        layers=[[members[0], members[-1]] for members in layers],
+        layers=[[members[0], members[-1]] for members in units],
         parameters=shard,
-        weights=weights * FLOAT32,
+        weights=weights,
         gradients=gradients * FLOAT32,
         optimizer=(optimizer_states(recipe.optimizer) + (recipe.train.ema is not None)) * shard * FLOAT32,
         sends={
-            "tensor": _sent_over_tensor(recipe, arithmetic, engine, sum(map(len, layers))),
-            "pipeline": _sent_over_pipeline(recipe, arithmetic, engine, assignment[-1] + 1),
+            "tensor": _sent_over_tensor(recipe, arithmetic, _costs_here(recipe, engine)),
+            "pipeline": _sent_over_pipeline(recipe, arithmetic, engine),
             "data": _sent_over_data(recipe, arithmetic, engine),
         },
     )
+
+
+def _assignment(recipe: Recipe) -> list[int]:
+    return assign_stages(recipe.model, recipe.parallel, recipe.data.sample_shape())
+
+
+def _costs_here(recipe: Recipe, engine: Engine) -> list[UnitCost]:
+    """The costs of what the stages of an engine run."""
+    parallel, assignment = recipe.parallel, _assignment(recipe)
+    costs = recipe.model.units(
+        recipe.data.sample_shape(), sequence=parallel.sequence, recompute=parallel.recompute != "none"
+    )
+    begin, *units, finish = costs
+    here = [unit for unit, stage in zip(units, assignment, strict=True) if stage in engine.stages]
+    first, last = 0 in engine.stages, assignment[-1] in engine.stages
+    return [*([begin] if first else []), *here, *([finish] if last else [])]
 
 
 def optimizer_states(config: OptimizerConfig) -> int:
@@ -83,7 +97,7 @@ def optimizer_states(config: OptimizerConfig) -> int:
 
 def bubble_of(recipe: Recipe, arithmetic: Arithmetic) -> float:
     """The part of a step that a process of the recipe's pipeline waits."""
-    stages = assign_stages(recipe.model, recipe.parallel)[-1] + 1
+    stages = _assignment(recipe)[-1] + 1
     pipeline, micro_batches = arithmetic.layout.pipeline, arithmetic.batch.accumulation
     return bubble_fraction(recipe.parallel.schedule, pipeline, stages, micro_batches)
 
@@ -96,78 +110,72 @@ def draw(arithmetic: Arithmetic, processes: Sequence[Footprint]) -> list[str]:
 
 
 def _held_at_once(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, shard: int) -> tuple[int, int]:
-    """The most numbers held as weights and as gradients.
+    """The most bytes held as weights, and numbers as gradients.
 
-    Sharded weights are gathered for use: all of them and for the whole step where only the optimizer is sharded,
-    and in a pipeline; else two blocks at a time. Gradients are cut into shards when the last micro-batch is through.
+    Sharded weights are gathered for use, in the type of the computation but for what is outside the units: all of them
+    and for the whole step where only the optimizer is sharded, and in a pipeline; else two units at a time. Gradients
+    are cut into shards when the last micro-batch is through. Where weights are not sharded, autocast keeps a copy of
+    each in the type of the computation until its backward pass.
     """
     layout, mode = arithmetic.layout, recipe.parallel.shard
     whole = _whole(engine.trained, engine.mesh)
+    narrow = FLOAT32 if recipe.precision.compute == "float32" else 2
+    modules = [module for stage in engine.stages.values() for module in stage.unit_modules()]
+    units = [_whole(list(module.parameters()), engine.mesh) for module in modules]
+    outside = whole - sum(units)
     if layout.data == 1 or mode == "none":
-        return whole, whole
-    blocks = [_whole(list(block.parameters()), engine.mesh) for model in engine.models for block in _blocks(model)]
-    units = sorted([*blocks, whole - sum(blocks)])
-    gathered = sum(units[-2:]) if mode == "parameters" and layout.pipeline == 1 else whole
-    return shard + gathered, whole if arithmetic.batch.accumulation > 1 else shard + units[-1]
+        copies = sum(units) * narrow if narrow < FLOAT32 else 0
+        return whole * FLOAT32 + copies, whole
+    sizes = sorted([*(unit * narrow for unit in units), outside * FLOAT32])
+    gathered = sum(sizes[-2:]) if mode == "parameters" and layout.pipeline == 1 else sum(sizes)
+    return shard * FLOAT32 + gathered, whole if arithmetic.batch.accumulation > 1 else shard + max([*units, outside])
 
 
-def _sent_over_tensor(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, layers: int) -> int:
-    """Of an activation of n bytes in k parts, a gather or a scatter sends n × (k − 1) / k, a sum twice that."""
-    tensor, batch, parallel = arithmetic.layout.tensor, arithmetic.batch, recipe.parallel
+def _sent_over_tensor(recipe: Recipe, arithmetic: Arithmetic, costs: Sequence[UnitCost]) -> int:
+    """Of an activation of n bytes in k parts, a gather or a scatter sends n × (k − 1) / k."""
+    tensor, batch = arithmetic.layout.tensor, arithmetic.batch
     if tensor == 1:
         return 0
-    family = parallel_of(recipe.model.family)
-    counts = family.tensor_traffic(recipe.model, parallel.sequence, parallel.recompute != "none")
-    times = {"layer": layers, "first": 0 in engine.parts, "last": _holds_last(recipe, engine)}
     small = FLOAT32 if recipe.precision.compute == "float32" else 2
-    sizes = sum(times[part] * (narrow * small + wide * FLOAT32) for part, (narrow, wide) in counts.items())
-    return int(_boundary(recipe, arithmetic, sequence=False) * sizes * batch.accumulation * (tensor - 1) / tensor)
+    a_sample = sum(unit.exchange.compute * small + unit.exchange.float32 * FLOAT32 for unit in costs)
+    return int(a_sample * batch.micro * batch.accumulation * (tensor - 1) / tensor)
 
 
-def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, count: int) -> int:
+def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> int:
     """What a stage puts out to another process, and the gradient of what it took in, for every micro-batch; then
-    the gradient of the weight that the first and the last stage share, where they are on two processes."""
-    layout, parallel = arithmetic.layout, recipe.parallel
+    the gradients of the parameters that stages on several processes share."""
+    layout, parallel, batch = arithmetic.layout, recipe.parallel, arithmetic.batch
     if layout.pipeline == 1:
         return 0
-    elsewhere = 0
-    for stage in engine.parts:
-        neighbours = (other for other in (stage - 1, stage + 1) if 0 <= other < count)
-        elsewhere += sum(other not in engine.parts for other in neighbours)
-    sent = elsewhere * _boundary(recipe, arithmetic, parallel.sequence) * FLOAT32 * arithmetic.batch.accumulation
-    family, at_an_end = parallel_of(recipe.model.family), 0 in engine.parts or count - 1 in engine.parts
-    if parallel.schedule not in FOLDED and at_an_end and family.is_tied(recipe.model):
-        model = engine.models[0 if 0 in engine.parts else -1]
-        sent += local(family.tied_weight(model).data).numel() * FLOAT32
-    return sent
+    assignment = _assignment(recipe)
+    _, *units, _ = recipe.model.units(recipe.data.sample_shape())
+    outputs = {stage: unit.output for unit, stage in zip(units, assignment, strict=True)}  # of its last unit
+    numbers = 0
+    for stage in engine.stages:
+        for border, other in ((stage - 1, stage - 1), (stage, stage + 1)):  # a gradient back, an output on
+            if 0 <= other <= assignment[-1] and other not in engine.stages:
+                numbers += outputs[border]
+    sent = numbers * FLOAT32 * batch.micro * batch.accumulation // (layout.tensor if parallel.sequence else 1)
+    return sent + (0 if engine.shared is None else engine.shared.traffic())
 
 
 def _sent_over_data(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> int:
     """Of n bytes of gradients over k replicas, a sum sends 2n × (k − 1) / k; cut into shards, half of that, and as
     much again for each time that the weights are gathered: once a step, or as they are used."""
     data, mode = arithmetic.layout.data, recipe.parallel.shard
-    share = _whole(engine.trained, engine.mesh) * FLOAT32 * (data - 1) // data
-    if mode != "parameters":
-        return 2 * share
+    numbers = _whole(engine.trained, engine.mesh)
+    sums = numbers * FLOAT32 * (data - 1) // data
+    if mode == "none":
+        return 2 * sums
+    modules = [module for stage in engine.stages.values() for module in stage.unit_modules()]
+    inside = sum(_whole(list(module.parameters()), engine.mesh) for module in modules)
+    narrow = FLOAT32 if recipe.precision.compute == "float32" else 2
+    gather = (inside * narrow + (numbers - inside) * FLOAT32) * (data - 1) // data
+    if mode == "optimizer":
+        return sums + gather
     pipelined, micro_batches = arithmetic.layout.pipeline > 1, arithmetic.batch.accumulation
     gathers = micro_batches + 1 if pipelined else 2 * micro_batches  # a pipeline keeps them when it goes backward
-    return share * (1 + gathers)
-
-
-def _holds_last(recipe: Recipe, engine: Engine) -> bool:
-    return assign_stages(recipe.model, recipe.parallel)[-1] in engine.parts
-
-
-def _boundary(recipe: Recipe, arithmetic: Arithmetic, sequence: bool) -> int:
-    """Numbers in what goes from one layer to the next."""
-    family, batch = parallel_of(recipe.model.family), arithmetic.batch
-    length, tensor = recipe.data.sample_size(), arithmetic.layout.tensor
-    return math.prod(family.boundary(recipe.model, batch.micro, length, tensor, sequence))
-
-
-def _blocks(model: nn.Module) -> list[nn.Module]:
-    blocks: list[nn.Module] = model.blocks()  # type: ignore[operator]
-    return blocks
+    return sums + gather * gathers
 
 
 def _whole(parameters: list[nn.Parameter], mesh: Mesh) -> int:

@@ -4,9 +4,4 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddock.errors import ConfigError
-
 Fields = dict[str, Any]
-
-
-

@@ -20,10 +20,9 @@ from paddock.data.images.samples import EvaluationImages, Images, StoredImages, 
 from paddock.data.images.synthetic import Noise, Shapes
 from paddock.data.images.transforms import normalise, stack
 from paddock.errors import DataError
-from paddock.models.config import ModelConfig
+from paddock.models.config import ModelConfig, SampleShape
 from paddock.models.labels import IGNORED
 from paddock.models.layers.widen import widest
-from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 TOP = 5
@@ -50,7 +49,7 @@ class ImageClassification(Task):
 
     @classmethod
     def prepare(cls, data: DataConfig, tokenizer: TokenizerConfig, model: ModelConfig) -> PreparedImages:
-        assert isinstance(data, ImageData) and isinstance(model, ResNetConfig)
+        assert isinstance(data, ImageData)
         if not data.is_read:
             return PreparedImages(SHAPES if data.source == "shapes" else (), {})
         check_reader()
@@ -59,13 +58,13 @@ class ImageClassification(Task):
         if not files:
             raise no_part(data, "train")
         classes = next(iter(files.values())).classes
-        _check_classes(data, files, classes, model.classes)
+        _check_classes(data, files, classes, model.num_classes())
         return PreparedImages(classes, files)
 
     @classmethod
     def build(cls, data: DataConfig, prepared: PreparedImages, model: ModelConfig, seed: int) -> ImageClassification:
-        assert isinstance(data, ImageData) and isinstance(model, ResNetConfig)
-        return cls(data, prepared, model.classes, seed)
+        assert isinstance(data, ImageData)
+        return cls(data, prepared, model.num_classes(), seed)
 
     def __init__(self, data: ImageData, prepared: PreparedImages, classes: int, seed: int) -> None:
         self._data, self._prepared, self._classes, self._seed = data, prepared, classes, seed
@@ -106,8 +105,11 @@ class ImageClassification(Task):
     def skipped(self, batch: Batch) -> Sequence[int]:
         return batch[SKIPPED].tolist() if SKIPPED in batch else ()
 
-    def sample_size(self, batch: Batch) -> int:
-        return self._data.image_size
+    def sample_shape(self, batch: Batch) -> SampleShape:
+        return SampleShape(self._data.image_size)
+
+    def num_tokens(self, batch: Batch) -> int:
+        return 0
 
     def finish(self, batch: Batch) -> Batch:
         images = normalise(batch["images"], self._data.mean, self._data.std)
@@ -164,7 +166,7 @@ def _check_classes(data: ImageData, files: Mapping[Part, ImageFiles], classes: S
             )
     if len(classes) != count:
         raise DataError(
-            f"{data.path} has {len(classes)} classes, and model.classes = {count}",
+            f"{data.path} has {len(classes)} classes, and model.num_classes() = {count}",
             why="the model has an output for each class",
-            fix=f"set --model.classes {len(classes)}",
+            fix=f"set --model.num_classes() {len(classes)}",
         )

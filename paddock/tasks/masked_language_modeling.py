@@ -81,9 +81,18 @@ class MaskedLanguageModeling(Task):
         return samples
 
     def collate(self, samples: list[Sample]) -> Batch:
-        names = ("tokens", "token_types", "labels")
-        batch = {name: torch.from_numpy(np.stack([sample[name] for sample in samples])) for name in names}
-        return {**batch, "lengths": torch.tensor([int(sample["mask"].sum()) for sample in samples])}
+        """Labels are those of the positions to predict, whose `places` stand beside them; rows have as many, the rest
+        is ignored. So the head scores few positions, and nobody has to look for them on the device."""
+        batch = {
+            name: torch.from_numpy(np.stack([sample[name] for sample in samples])) for name in ("tokens", "token_types")
+        }
+        shape = (len(samples), self._objective.most_predictions)
+        places, labels = np.zeros(shape, dtype=np.int64), np.full(shape, IGNORED)
+        for row, sample in enumerate(samples):
+            chosen = np.flatnonzero(sample["labels"] != IGNORED)
+            places[row, : len(chosen)], labels[row, : len(chosen)] = chosen, sample["labels"][chosen]
+        lengths = torch.tensor([int(sample["mask"].sum()) for sample in samples])
+        return {**batch, "labels": torch.from_numpy(labels), "places": torch.from_numpy(places), "lengths": lengths}
 
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())

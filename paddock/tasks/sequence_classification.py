@@ -93,7 +93,7 @@ class SequenceClassification(Task):
             lambda: [text for one in file.examples(data) for text in (one.text, one.pair) if text],
         )
         classes = load_rows(file, found, data).classes
-        wanted = getattr(model, "classes", len(classes))
+        wanted = model.num_classes() or len(classes)
         if wanted != len(classes):
             shown = ", ".join(classes[:5]) + (" …" if len(classes) > 5 else "")
             raise bad_value(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paddock.data.config import DataConfig, TokenizerConfig
 from paddock.data.tokenizers.interface import Tokenizer
-from paddock.models.config import ModelConfig
+from paddock.models.config import ModelConfig, SampleShape
 
 Batch = dict[str, Tensor]
 Sample = dict[str, Any]
@@ -100,9 +100,13 @@ class Task(Protocol):
         """The numbers of what could not be read, in whose place this training batch has others."""
         return ()
 
-    def sample_size(self, batch: Batch) -> int:
-        """How much work each sample of this batch is: tokens, filled up, or the pixels along an image's side."""
-        return batch["tokens"].shape[1]
+    def sample_shape(self, batch: Batch) -> SampleShape:
+        """How large each sample of this batch is, filled up."""
+        return SampleShape(batch["tokens"].shape[1])
+
+    def num_tokens(self, batch: Batch) -> int:
+        """How many tokens the model reads of this batch, filled up; 0 where it reads none."""
+        return batch["tokens"].numel()
 
     def finish(self, batch: Batch) -> Batch:
         """The last touch to a batch, on the device that computes: what would make it larger on its way there."""

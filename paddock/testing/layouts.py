@@ -13,13 +13,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from paddock.alignment.trace import Trace, computing_in, record_trace
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import select
-from paddock.tasks.registry import build_task
-from paddock.alignment.trace import Trace, computing_in, record_trace
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
+from paddock.tasks.registry import build_task
 
 SMALL: dict[str, Any] = {
     # A vocabulary that no number of processes divides, and enough layers for two stages on each of four.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Literal
 
@@ -34,10 +34,10 @@ TRUSTED_GCC = 12
 """From this version on, g++ knows every vector instruction that torch's compiler may ask for."""
 
 
-def compile_blocks(
-    blocks: list[nn.Module], mode: Literal["auto", "on", "off"], adapter: DeviceAdapter, num_parameters: int
+def compile_units(
+    units: Sequence[nn.Module], mode: Literal["auto", "on", "off"], adapter: DeviceAdapter, num_parameters: int
 ) -> bool:
-    """Compile each block in place, as `mode` says; returns whether it did. The work happens in the first step."""
+    """Compile each unit in place, as `mode` says; returns whether it did. The work happens in the first step."""
     compiler = find_compiler(adapter)
     if mode == "on" and compiler is None:
         raise MachineError(
@@ -52,8 +52,8 @@ def compile_blocks(
     if _knows_all_instructions(compiler):  # spares the trial builds of every instruction set, five seconds
         import_module("torch._inductor.config").cpp.vec_isa_ok = True
     backend: Any = compile_for_cpu if adapter.computes_on_host else "inductor"
-    for block in blocks:
-        block.compile(backend=backend)
+    for unit in units:
+        unit.compile(backend=backend)
     return True
 
 

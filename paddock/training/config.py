@@ -108,6 +108,8 @@ class TrainConfig(ConfigModel):
     """The seed of the weights, the data order and dropout."""
     device: str = "auto"
     """auto takes the accelerator that is there, else the CPU; or a name that `paddock doctor` lists."""
+    callbacks: tuple[str, ...] = ()
+    """What else sees the run, by name: callbacks that installed packages bring (entry point paddock.callbacks)."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile each block once; auto: for models of at least 50M parameters, and not on a CPU, where it wins nothing."""
     ema: float | None = Field(None, gt=0, lt=1)

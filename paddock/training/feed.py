@@ -41,7 +41,7 @@ class StepFeed:
         *,
         steps: int,
         counts: bool,
-        flops_of: Callable[[Batch], float],
+        flops_of: Callable[[Batch], float] = lambda _: 0.0,
         stop_requested: Callable[[], object] = lambda: None,
     ) -> None:
         """Of the `steps` that the loader has. `counts` says whether this process is the one of its data replica that

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
-
-from torch import nn
-from torch.optim import Optimizer
+from typing import TYPE_CHECKING
 
 from paddock.checkpoint.example_file import ExampleState, give_momentum, read_example
 from paddock.checkpoint.huggingface import load_weights
-from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, bad_value
-from paddock.training.loop import LoopSettings, Progress
-from paddock.training.schedule import learning_rate
+from paddock.training.run import Progress
+
+if TYPE_CHECKING:
+    from paddock.training.run import TrainingRun
 
 MEASURE = "top1"
 
 
-def go_on(
-    path: Path,
-    recipe: Recipe,
-    settings: LoopSettings,
-    steps_per_epoch: float,
-    models: Sequence[nn.Module],
-    optimizer: Optimizer,
-) -> tuple[Progress, str]:
-    """Fill models and optimizer, on all processes together; returns how far the run is, and a description of it.
+def resume_example(path: Path, run: TrainingRun) -> tuple[Progress, str]:
+    """Fill a run's models and optimizer, on all processes together; returns how far it is, and a description of it.
 
     The example stops between two epochs, and its optimizer decays norms and biases too, which is not taken over.
     """
+    recipe, models = run.recipe, run.engine.models
     if recipe.optimizer.name != "sgd":
         raise bad_value(
             "optimizer.name",
@@ -41,24 +33,25 @@ def go_on(
     for model in models:
         load_weights(model, path)
     state = read_example(path, recipe.model)
-    step = round(state.epochs * steps_per_epoch)  # as a schedule's epochs become steps
-    if step >= settings.total_steps:
+    step = round(state.epochs * run.steps_per_epoch)  # as a schedule's epochs become steps
+    if step >= run.total_steps:
         raise ConfigError(
             f"{path} has trained {state.epochs} epochs already",
-            why=f"that is step {step}, and the run ends at step {settings.total_steps}",
+            why=f"that is step {step}, and the run ends at step {run.total_steps}",
             fix="set --train.epochs (or --steps) to more, or take the weights alone: --pretrained instead of --resume",
         )
-    give_momentum(state, models, optimizer)
-    progress = Progress(step, step * settings.batch.total, {MEASURE: state.best}, step)
-    return progress, "; ".join([f"{path}, epoch {state.epochs}, step {step}", *_changes(state, settings, step)])
+    give_momentum(state, models, run.optimizer)
+    progress = Progress(step, step * run.batch.total, {MEASURE: state.best}, step)
+    return progress, "; ".join([f"{path}, epoch {state.epochs}, step {step}", *_changes(state, run, step)])
 
 
-def _changes(state: ExampleState, settings: LoopSettings, step: int) -> list[str]:
+def _changes(state: ExampleState, run: TrainingRun, step: int) -> list[str]:
     """Where this run's settings are others than those of the run in the file."""
+    optimizer = run.recipe.optimizer
     ours = {
-        "lr": learning_rate(settings.schedule, settings.optimizer.lr, step, settings.total_steps),
-        "momentum": settings.optimizer.momentum,
-        "weight_decay": settings.optimizer.weight_decay,
+        "lr": run.learning_rate(step),
+        "momentum": optimizer.momentum,
+        "weight_decay": optimizer.weight_decay,
     }
     return [
         f"{name} {value:g}, where it had {state.settings[name]:g}"

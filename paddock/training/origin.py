@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from paddock.config.recipe import Recipe
     from paddock.tasks.task import Task
 
 
@@ -83,7 +83,7 @@ def check_labels(recipe: Recipe, classes: Sequence[str]) -> None:
     from paddock.inference.trained import find_classes
 
     source = Path(recipe.checkpoint.load or "").expanduser()
-    if recipe.checkpoint.load in (None, "auto") or source.is_file() or getattr(recipe.model, "reset_head", False):
+    if recipe.checkpoint.load in (None, "auto") or source.is_file() or recipe.model.resets_head():
         return
     known = read_labels(source) if is_huggingface_folder(source) else find_classes(find_checkpoint(source))
     if sorted(known) == sorted(classes) and list(known) != list(classes):

@@ -5,7 +5,7 @@ where it begins. `loop.py` trains it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
@@ -27,6 +26,7 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.legality import may_compile
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.world import World
+from paddock.tasks.registry import build_task
 from paddock.tasks.task import Prepared, Task
 from paddock.training.average import WeightAverage
 from paddock.training.callbacks import Callback, callbacks_named
@@ -71,13 +71,17 @@ class TrainingRun:
         *,
         continues: bool = False,
         callbacks: Sequence[Callback] = (),
+        stop_requested: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`continues`: whether it goes on in its own directory, if that has a checkpoint."""
+        """`continues`: whether it goes on in its own directory, if that has a checkpoint. `stop_requested` says by
+        whom the run is asked to stop, if it is."""
         self.recipe, self.batch, self.layout = recipe, arithmetic.batch, arithmetic.layout
         self.run_dir, self.world = run_dir, world
         self.callbacks = [*callbacks_named(recipe.train.callbacks), *callbacks]
-        self.stop_reason: str | None = None
+        self._stop_requested = stop_requested
+        self._stopped_by: str | None = None
         self.task: Task = build_task(recipe, prepared)
+        self.can_be_tried = prepared.tokenizer is not None or not self.task.reads_tokens
         samples_per_epoch = self.task.training_samples().samples_per_epoch
         self.steps_per_epoch = samples_per_epoch / self.batch.total
         self.total_steps = total_steps(recipe, arithmetic, samples_per_epoch)
@@ -88,8 +92,11 @@ class TrainingRun:
         self.loss_scale = LossScale(recipe.precision, world.adapter)
         self.compiled = False
         self.engine = engine_for(recipe, arithmetic, world, self._compile)
-        self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer, world.adapter)
-        self.step = step_for(recipe, self.engine, self.optimizer, self.loss_scale, world, self.total_steps, self.steps_per_epoch)
+        self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
+        self.learning_rate = rate_for(recipe, self.total_steps, self.steps_per_epoch)
+        clip, seed = recipe.optimizer.clip, recipe.train.seed
+        parts = (self.engine, self.optimizer, self.loss_scale, world)
+        self.step = TrainingStep(*parts, learning_rate=self.learning_rate, clip=clip, seed=seed)
         self.ema = None
         if recipe.train.ema is not None:
             self.ema = WeightAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())
@@ -101,7 +108,12 @@ class TrainingRun:
 
     def stop(self, reason: str) -> None:
         """Make the step under way, or the next one, the last, on all processes."""
-        self.stop_reason = self.stop_reason or reason
+        self._stopped_by = self._stopped_by or reason
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why this process wants to stop, if it does."""
+        return self._stopped_by or self._stop_requested()
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint holds."""
@@ -181,21 +193,6 @@ class TrainingRun:
         self.compiled = compile_units(units, mode, self.world.adapter, recipe.model.num_parameters())
 
 
-def prepare_data(recipe: Recipe) -> Prepared:
-    """What the recipe reads, found or built; the second time it is found."""
-    from paddock.tasks.registry import task_class
-
-    return task_class(recipe.task).prepare(recipe.data, recipe.tokenizer, recipe.model)
-
-
-def build_task(recipe: Recipe, prepared: Prepared | None = None) -> Task:
-    """The recipe's task, ready to be read."""
-    from paddock.tasks.registry import task_class
-
-    prepared = prepared or prepare_data(recipe)
-    return task_class(recipe.task).build(recipe.data, prepared, recipe.model, recipe.train.seed)
-
-
 def engine_for(recipe: Recipe, arithmetic: Arithmetic, world: World, compile_units: Any = None) -> Engine:
     """The recipe's model over the processes of the job, with its initial weights."""
     precision = recipe.precision
@@ -215,20 +212,10 @@ def engine_for(recipe: Recipe, arithmetic: Arithmetic, world: World, compile_uni
     return engine
 
 
-def step_for(
-    recipe: Recipe,
-    engine: Engine,
-    optimizer: Optimizer,
-    loss_scale: LossScale,
-    world: World,
-    total_steps: int,
-    steps_per_epoch: float,
-) -> TrainingStep:
-    """The recipe's optimizer step."""
+def rate_for(recipe: Recipe, total_steps: int, steps_per_epoch: float) -> Callable[[int], float]:
+    """The learning rate of every step of the recipe."""
     schedule = in_steps(recipe.schedule, steps_per_epoch)
-    rate = partial(learning_rate, schedule, recipe.optimizer.lr, total_steps=total_steps)
-    clip, seed = recipe.optimizer.clip, recipe.train.seed
-    return TrainingStep(engine, optimizer, loss_scale, world, learning_rate=rate, clip=clip, seed=seed)
+    return partial(learning_rate, schedule, recipe.optimizer.lr, total_steps=total_steps)
 
 
 def total_steps(recipe: Recipe, arithmetic: Arithmetic, samples_per_epoch: float) -> int:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import platform
-import sys
-from collections.abc import Sequence
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock import __version__
 from paddock.checkpoint.config import FOLDER
-from paddock.config.load import save_recipe
-from paddock.config.recipe import Recipe
-from paddock.errors import ConfigError, DataError
+from paddock.checkpoint.directory import find_checkpoint
+from paddock.checkpoint.storage import describe_checkpoint
+from paddock.errors import ConfigError
 from paddock.files import atomic_write, disk_errors
+from paddock.inference.trained import write_classes
+from paddock.telemetry.jsonl import read_metrics
+from paddock.versions import versions
 
 if TYPE_CHECKING:
     from paddock.tasks.task import Prepared
 
 CONFIG = "config.yaml"
-CLASSES = "classes.json"
-"""The names of the classes that a model tells apart, by their number."""
 
 
 def default_run_dir(recipe_name: str) -> Path:
@@ -44,11 +40,12 @@ def check_run_dir(path: Path, continues: bool) -> None:
         )
 
 
-def make_run_dir(path: Path, recipe: Recipe, prepared: Prepared, command: list[str]) -> None:
-    """Create the directory and write what describes the run."""
+def make_run_dir(path: Path, recipe: str, prepared: Prepared, command: list[str]) -> None:
+    """Create the directory and write what describes the run; `recipe` is its text."""
     with disk_errors(path):
         (path / FOLDER).mkdir(parents=True, exist_ok=True)
-    save_recipe(recipe, path / CONFIG)
+    with atomic_write(path / CONFIG) as stream:
+        stream.write(recipe)
     with atomic_write(path / "environment.json") as stream:
         json.dump({"command": command, **versions()}, stream, indent=2)
     if prepared.tokenizer is not None:
@@ -56,30 +53,19 @@ def make_run_dir(path: Path, recipe: Recipe, prepared: Prepared, command: list[s
     write_classes(prepared.classes, path)
 
 
-def write_classes(names: Sequence[str], folder: Path) -> None:
-    """Keep the names of classes, if there are any."""
-    if names:
-        with atomic_write(folder / CLASSES) as stream:
-            json.dump(list(names), stream, ensure_ascii=False, indent=0)
-
-
-def read_classes(folder: Path) -> tuple[str, ...]:
-    """What `write_classes` wrote."""
-    try:
-        names = json.loads((folder / CLASSES).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{folder / CLASSES} is damaged", why=str(error)) from None
-    if not isinstance(names, list):
-        raise DataError(f"{folder / CLASSES} is damaged", why="it holds no list of names")
-    return tuple(map(str, names))
-
-
-def versions() -> dict[str, Any]:
-    """What this run was made with."""
-    names = ("torch", "numpy", "tokenizers", "safetensors", "pydantic")
+def outcome_of(run_dir: Path) -> dict[str, Any]:
+    """The last step and its loss, the best evaluation and its step, and the averages over the run."""
+    loss: float | None = None
+    averages: dict[str, float] = {}
+    for record in read_metrics(run_dir / "metrics.jsonl"):
+        data = record.get("data", {})
+        loss = data.get("train.loss", loss)
+        averages |= {name: value for name, value in data.items() if name.startswith("summary.")}
+    description = describe_checkpoint(find_checkpoint(run_dir))
     return {
-        "paddock": __version__,
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        **{name: metadata.version(name) for name in names},
+        "step": description["step"],
+        "loss": loss,
+        "best": description["best"],
+        "best_step": description["best_step"],
+        **{name.removeprefix("summary."): value for name, value in averages.items()},
     }

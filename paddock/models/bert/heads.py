@@ -83,9 +83,7 @@ class MaskedLanguageHead(nn.Module):
         places = batch.get("places")
         if places is not None:
             x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
-        scores = self.scores(
-            self.norm(self.activation(self.dense(x))), weight, batch.get("labels"), self.decoder.bias
-        )
+        scores = self.scores(self.norm(self.activation(self.dense(x))), weight, batch.get("labels"), self.decoder.bias)
         return widen(scores)
 
 
