@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from paddock import devices
 from paddock.cli.main import run
 from paddock.config.layouts import legal_layouts, with_layout
 from paddock.config.load import save_recipe
@@ -212,3 +213,11 @@ def test_bad_layouts_start_nothing(
     monkeypatch.setattr(parity, "run_layouts", started)
     assert run(["check", "parity", str(recipe_file), *flags]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_a_device_without_double_precision_says_so(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(devices, "select", lambda name: devices.adapter_named("sdaa"))
+    assert run(["check", "parity", str(recipe_file), "--layouts", "dp2", "--double"]) == 2
+    assert "sdaa has no float64" in capsys.readouterr().err
