@@ -14,11 +14,13 @@ from paddock.checkpoint.background import Background
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import (
+    complete_checkpoints,
     describe_checkpoint,
     is_checkpoint,
     plan_share,
     remove_checkpoint,
     remove_partial,
+    restore_replaced,
     write_share,
 )
 from paddock.errors import DataError
@@ -37,6 +39,7 @@ class CheckpointDirectory:
         self._leads = leads
         self._background = Background() if asynchronous else None
         if leads:
+            restore_replaced(self.path)
             remove_partial(self.path)
             self._repair_links()
 
@@ -104,7 +107,7 @@ class CheckpointDirectory:
         return self.path / f"step-{step:08d}"
 
     def _steps(self) -> list[Path]:
-        return sorted(path for path in self.path.glob("step-*") if is_checkpoint(path))
+        return complete_checkpoints(self.path)
 
     def _tidy(self) -> None:
         """Drop all but the newest ones and the best."""
@@ -132,7 +135,7 @@ def find_checkpoint(source: str | Path) -> Path:
     if is_checkpoint(path):
         return path.resolve()
     for folder in (path / FOLDER, path):
-        steps = sorted(step for step in folder.glob("step-*") if is_checkpoint(step)) if folder.is_dir() else []
+        steps = complete_checkpoints(folder)
         if steps:
             return steps[-1].resolve()
     if not path.exists():

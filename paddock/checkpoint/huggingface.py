@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from paddock.checkpoint.inheritance import check_same_numbers
 from paddock.checkpoint.matching import Matched, StoredWeight, match, names_that_differ
-from paddock.checkpoint.safetensors_writer import sync_tree, write_json, write_shards
+from paddock.checkpoint.safetensors_writer import write_json, write_shards
 from paddock.checkpoint.weight_files import read_json
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
-from paddock.files import disk_errors, sync_directory
+from paddock.files import disk_errors, sync_directory, sync_tree
 from paddock.models.config import ModelConfig
 from paddock.models.registry import CONFIGS, huggingface_of, public_weights_of
 from paddock.models.translation import TensorRule, Translation

@@ -12,7 +12,7 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,15 @@ from paddock.checkpoint.agreement import agree, first_error
 from paddock.checkpoint.blocks import FileRecord, damaged
 from paddock.checkpoint.shards import Piece, ShardReader, Share, write_pieces
 from paddock.errors import DataError
-from paddock.files import atomic_write, disk_errors, sync_directory
+from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
 
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2
 PARTIAL = ".{}.partial"
-"""What a directory is called before it is complete, and after it is to go."""
+"""What a directory is called before it is complete, and what whatever may be deleted is called."""
+REPLACED = ".{}.replaced"
+"""What a complete checkpoint is called while another one takes its name: a directory cannot replace one that is not
+empty in one step, so between two renames this is the only complete copy, and counts as such."""
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -54,16 +57,24 @@ def plan_share(tensors: Mapping[str, Tensor]) -> list[Piece]:
 
 
 def write_share(
-    path: Path, pieces: list[Piece], description: Mapping[str, Any], group: dist.ProcessGroup | None = None
+    path: Path,
+    pieces: list[Piece],
+    description: Mapping[str, Any],
+    group: dist.ProcessGroup | None = None,
+    add_files: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write this process's pieces beside the others', who do the same; the first one then names the directory."""
+    """Write this process's pieces beside the others', who do the same; the first one then names the directory.
+
+    `add_files` puts more files, such as a tokenizer's, into the directory before it gets its name.
+    """
     folder = path.with_name(PARTIAL.format(path.name))
     rank = dist.get_rank() if dist.is_initialized() else 0
     try:
         agree(partial(_begin, folder) if rank == 0 else None, group)
         records = agree(partial(_write_file, folder, rank, pieces), group)
         files = {file: record.to_json() for file, record in filter(None, records)}
-        agree(partial(_finish, folder, path, {**description, "files": files}) if rank == 0 else None, group)
+        finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
+        agree(finish if rank == 0 else None, group)
     except BaseException:
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -82,23 +93,49 @@ def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, File
         return (file, write_pieces(folder / file, pieces)) if pieces else None
 
 
-def _finish(folder: Path, path: Path, description: Mapping[str, Any]) -> None:
+def _finish(folder: Path, path: Path, description: Mapping[str, Any], add_files: Callable[[Path], None] | None) -> None:
     content = {"format": FORMAT, **description}
     with atomic_write(folder / DESCRIPTION) as stream:
         json.dump({**content, "crc32": _checksum(content)}, stream, indent=2)
     with disk_errors(path):
-        remove_checkpoint(path)
+        if add_files is not None:
+            add_files(folder)
+            sync_tree(folder)
+        replaced = path.with_name(REPLACED.format(path.name))
+        if is_checkpoint(path):
+            os.rename(path, replaced)
+        remove_checkpoint(path)  # half of one, say a copy that was not finished
         os.rename(folder, path)
         sync_directory(path.parent)
+        remove_checkpoint(replaced)
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Delete a checkpoint, if it is there; a crash on the way leaves no half of it under its name."""
+    """Delete a directory, if it is there; a crash on the way leaves no half of it under its name."""
     if path.exists():
         trash = path.with_name(PARTIAL.format(f"{path.name}.old"))
         shutil.rmtree(trash, ignore_errors=True)
         os.rename(path, trash)
         shutil.rmtree(trash, ignore_errors=True)
+
+
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints `step-…` in a folder, by their step; also one that a crash caught while it was replaced."""
+    found = {path.name: path for path in folder.glob("step-*") if is_checkpoint(path)}
+    for path in folder.glob(REPLACED.format("step-*")):
+        found.setdefault(_name_before(path), path)
+    return [found[name] for name in sorted(found)]
+
+
+def restore_replaced(folder: Path) -> None:
+    """Give checkpoints that a crash left without their name this name back. For one process, before others look."""
+    for path in folder.glob(REPLACED.format("*")):
+        named = path.with_name(_name_before(path))
+        if is_checkpoint(named):
+            remove_checkpoint(path)
+        else:
+            remove_checkpoint(named)
+            os.rename(path, named)
 
 
 def remove_partial(folder: Path) -> None:
@@ -108,6 +145,10 @@ def remove_partial(folder: Path) -> None:
             path.unlink(missing_ok=True)
         else:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _name_before(replaced: Path) -> str:
+    return replaced.name.removeprefix(".").removesuffix(".replaced")
 
 
 def describe_checkpoint(path: Path) -> dict[str, Any]:

@@ -82,15 +82,18 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         "recipe": recipe.to_dict(),
         "versions": versions(),
     }
-    write_share(destination, pieces, description)
-    if config.task().endswith("classification"):
-        write_classes(read_labels(path), destination)
+    labels = read_labels(path) if config.task().endswith("classification") else ()
     try:
         tokenizer = load_tokenizer_folder(path)
     except (ConfigError, DataError):
         tokenizer = None  # a tokenizer we cannot use does not stop the weights from being converted
-    if tokenizer is not None:
-        tokenizer.save(destination)
+
+    def add_files(folder: Path) -> None:
+        write_classes(labels, folder)
+        if tokenizer is not None:
+            tokenizer.save(folder)
+
+    write_share(destination, pieces, description, add_files=add_files)
     return path
 
 

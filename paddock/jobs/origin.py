@@ -33,19 +33,21 @@ class Origin:
 
 def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     """An error, if the weights that the recipe names are not there or do not fit; only names and shapes are read."""
+    from paddock.checkpoint.config import FOLDER
     from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
     from paddock.checkpoint.example_file import read_example
     from paddock.checkpoint.huggingface import holds_weights, match_folder
     from paddock.checkpoint.inheritance import gives_weights_only
     from paddock.checkpoint.loading import check_checkpoint
     from paddock.checkpoint.position import check_optimizer
-    from paddock.checkpoint.storage import describe_checkpoint
+    from paddock.checkpoint.storage import describe_checkpoint, restore_replaced
 
     settings, model = recipe.checkpoint, recipe.model
     if settings.load is None:
         return Origin(0)
     source = Path(settings.load).expanduser()
     if continues:
+        restore_replaced(run_dir / FOLDER)  # now, so that all processes then find the same
         path = CheckpointDirectory(run_dir, keep=None, leads=False).latest()
         if path is None:
             return Origin(0)
