@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -14,10 +14,11 @@ from paddock.checkpoint.storage import check_names, read_tensors, saved_tensors
 from paddock.checkpoint.tensors import (
     AVERAGE,
     MODEL,
-    copy_to_twins,
     give_to_optimizer,
+    named_parameters,
     prefix_of_weights,
     room_for_optimizer,
+    sync_duplicates,
     tensors_of,
 )
 from paddock.models.config import ModelConfig
@@ -28,7 +29,7 @@ def load_models(
     path: Path,
     models: Sequence[nn.Module],
     optimizer: Optimizer | None = None,
-    average: Mapping[str, Tensor] | None = None,
+    average: Sequence[tuple[str, Tensor]] = (),
 ) -> bool:
     """Fill the models, whatever layout wrote the checkpoint: with an optimizer, to go on training, which gets its
     state, too; without one, to use them, and then with the average of the weights, where the run kept one.
@@ -41,13 +42,13 @@ def load_models(
     saved = saved_tensors(path)
     state = {} if optimizer is None else room_for_optimizer(saved, models)
     prefix = prefix_of_weights(saved) if optimizer is None else MODEL
-    has_average = average is not None and prefix_of_weights(saved) == AVERAGE
-    wanted = {**tensors_of(models, None, prefix), **state, **(average if average and has_average else {})}
+    average = average if prefix_of_weights(saved) == AVERAGE else ()
+    wanted = {**tensors_of(models, None, prefix), **state, **dict(average)}
     read_tensors(path, wanted, _of_others(saved, prefix, parameter_names(config)))
-    copy_to_twins(models)
+    sync_duplicates([*named_parameters(models), *average])
     if optimizer is not None:
         give_to_optimizer(state, models, optimizer)
-    return has_average
+    return bool(average)
 
 
 def begin_from(path: Path, models: Sequence[nn.Module]) -> list[str]:
@@ -61,7 +62,7 @@ def begin_from(path: Path, models: Sequence[nn.Module]) -> list[str]:
     for name in found.fresh:
         wanted.pop(prefix + name, None)
     read_tensors(path, wanted, _of_others(saved, prefix, [*parameter_names(config), *found.left_out]))
-    copy_to_twins(models)
+    sync_duplicates(named_parameters(models))
     return found.remarks()
 
 

@@ -29,14 +29,21 @@ def prefix_of_weights(saved: Collection[str]) -> str:
     return AVERAGE if any(name.startswith(AVERAGE) for name in saved) else MODEL
 
 
-def copy_to_twins(models: Sequence[nn.Module]) -> None:
-    """Make all copies of a weight that is here twice, in two stages of a model, what `tensors_of` has of it."""
-    newest = _named(models)
+def named_parameters(models: Sequence[nn.Module]) -> list[tuple[str, Tensor]]:
+    """The parameters of all stages that are here, with their names in the whole model."""
+    return [pair for model in models for pair in model.named_parameters()]
+
+
+def sync_duplicates(named: Sequence[tuple[str, Tensor]]) -> None:
+    """Make all tensors of a name the same as the last, which is the one that `dict(named)` has and that was loaded.
+
+    A folded pipeline has its first and its last stage in one process, each with a copy of the tied embedding.
+    """
+    loaded = dict(named)
     with torch.no_grad():
-        for model in models:
-            for name, parameter in model.named_parameters():
-                if parameter is not newest[name]:
-                    parameter.copy_(newest[name])
+        for name, tensor in named:
+            if tensor is not loaded[name]:
+                tensor.copy_(loaded[name])
 
 
 def room_for_optimizer(

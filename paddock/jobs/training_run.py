@@ -152,7 +152,7 @@ class TrainingRun:
         description = describe_checkpoint(path)
         check_optimizer(path, description, self.recipe.optimizer.name)
         check_position(path, description, self._data_position)
-        averages = None if self.average is None else self.average.tensors()
+        averages = [] if self.average is None else self.average.named_tensors()
         self._has_average = load_models(path, self.engine.models, self.optimizer, averages)
         self._restore(description)
         return f"{path}, step {self.progress.step}"

@@ -29,9 +29,9 @@ class WeightAverage:
         """The averages of the running statistics."""
         return self._averages[self._count :]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """As a checkpoint has them."""
-        return {AVERAGE + name: average for (name, _), average in zip(self._named, self._averages, strict=True)}
+    def named_tensors(self) -> list[tuple[str, Tensor]]:
+        """The averages with their names in a checkpoint; of a weight that two stages here hold there are two."""
+        return [(AVERAGE + name, average) for (name, _), average in zip(self._named, self._averages, strict=True)]
 
     @torch.no_grad()
     def restart(self) -> None:

@@ -241,7 +241,7 @@ class TrainingLoop:
     def _tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint holds."""
         tensors = tensors_of(self._engine.models, self._optimizer)
-        return tensors if self._average is None else tensors | self._average.tensors()
+        return tensors if self._average is None else tensors | dict(self._average.named_tensors())
 
     def _measured(self) -> set[str]:
         """The names of what forward passes change."""
