@@ -1,4 +1,5 @@
-"""Hugging Face folders: reading one into our models, and writing one that transformers loads.
+"""Other people's weights: Hugging Face folders, read into our models and written so that transformers loads them, and
+single files under the names that torchvision's and timm's have.
 
 One tensor is in flight at a time, so a model never lies in memory twice. What a family's weights are called
 over there, and how they are shaped, is the knowledge of its own `huggingface.py`.
@@ -15,9 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paddock.checkpoint.inheritance import check_same_numbers
-from paddock.checkpoint.matching import Matched, StoredWeight, match, names_that_differ
-from paddock.checkpoint.safetensors_writer import write_json, write_shards
+from paddock.checkpoint.matching import Matched, StoredWeight, check_settings, match, names_that_differ
+from paddock.checkpoint.safetensors_writer import write_json, write_safetensors, write_shards
 from paddock.checkpoint.weight_files import read_json
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import disk_errors, sync_directory, sync_tree
@@ -78,7 +78,7 @@ def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False)
     # Weights, and what a model has measured: all that it needs to compute the same.
     parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     found = match_folder(path, config, new_heads=new_heads)
-    without_rule = set(parameters) - set(found.weights) - set(found.fresh)
+    without_rule = set(parameters) - set(found.weights) - set(found.missing)
     assert not without_rule, f"no rule for {without_rule}"
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -102,7 +102,7 @@ def match_folder(path: str | Path, config: ModelConfig, *, new_heads: bool = Fal
         translation = public_weights_of(config.family)
     else:
         translation = _translation(config.family)
-        check_same_numbers(folder, config, read_config(folder))
+        check_settings(folder, config, read_config(folder))
     reset = getattr(config, "reset_head", False)
     return match(folder, translation, translation.tensors(config), new_heads=new_heads, reset=reset)
 
@@ -162,6 +162,33 @@ def save_folder(
             sync_directory(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def save_file(state: Mapping[str, Tensor], config: ModelConfig, path: Path, dtype: str) -> None:
+    """Write a .safetensors file. It appears under its name only when it is complete.
+
+    `state` is asked for one tensor at a time.
+    """
+    if path.suffix != ".safetensors":
+        raise ConfigError(
+            f"{path} would be a file of an unknown form",
+            why="weights are written as safetensors, which nothing can hide code in",
+            fix=f"call it {path.with_suffix('.safetensors').name}, or give a folder's name, without a dot",
+        )
+    rules = {rule.ours: rule for rule in public_weights_of(config.family).tensors(config)}
+    problems = names_that_differ(set(rules), set(state))
+    if problems:
+        raise DataError("the weights are not those of the config", why="; ".join(problems))
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shapes = {name: rule.our_shape for name, rule in rules.items()}
+            write_safetensors(partial, shapes, DTYPES[dtype], lambda name: state[name].to("cpu", DTYPES[dtype]))
+            os.replace(partial, path)
+            sync_directory(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _translation(family: str) -> Translation:

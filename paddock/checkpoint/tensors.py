@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 MODEL = "model."
 OPTIMIZER = "optimizer."
-AVERAGE = "average."
+EMA = "average."
 """Of the weights over time, where a run keeps one: what to use of a trained model."""
 
 
@@ -26,7 +26,7 @@ def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None, prefix:
 
 def prefix_of_weights(saved: Collection[str]) -> str:
     """Under which of its names a checkpoint has the weights of a trained model."""
-    return AVERAGE if any(name.startswith(AVERAGE) for name in saved) else MODEL
+    return EMA if any(name.startswith(EMA) for name in saved) else MODEL
 
 
 def named_parameters(models: Sequence[nn.Module]) -> list[tuple[str, Tensor]]:
@@ -46,7 +46,7 @@ def sync_duplicates(named: Sequence[tuple[str, Tensor]]) -> None:
                 tensor.copy_(loaded[name])
 
 
-def room_for_optimizer(
+def empty_optimizer_state(
     saved: Mapping[str, tuple[torch.Size, torch.dtype]], models: Sequence[nn.Module]
 ) -> dict[str, Tensor]:
     """Empty tensors for the optimizer state that a checkpoint holds of these models' parameters."""
@@ -64,7 +64,7 @@ def room_for_optimizer(
     return room
 
 
-def give_to_optimizer(tensors: Mapping[str, Tensor], models: Sequence[nn.Module], optimizer: Optimizer) -> None:
+def load_optimizer_state(tensors: Mapping[str, Tensor], models: Sequence[nn.Module], optimizer: Optimizer) -> None:
     """Install loaded state in an optimizer. A weight that is here twice gets its state twice."""
     holders: dict[str, list[nn.Parameter]] = {}
     for model in models:

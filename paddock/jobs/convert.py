@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Literal
 
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import is_huggingface_folder, read_config, read_labels, save_folder, stored_weights
-from paddock.checkpoint.public_file import save_file
+from paddock.checkpoint.huggingface import (
+    is_huggingface_folder,
+    read_config,
+    read_labels,
+    save_file,
+    save_folder,
+    stored_weights,
+)
 from paddock.checkpoint.shards import Piece
-from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, saved_tensors, write_share
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, save_pieces, saved_tensors
 from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizer import load_tokenizer_folder
@@ -93,7 +99,7 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         if tokenizer is not None:
             tokenizer.save(folder)
 
-    write_share(destination, pieces, description, add_files=add_files)
+    save_pieces(destination, pieces, description, add_files=add_files)
     return path
 
 

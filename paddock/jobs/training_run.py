@@ -16,15 +16,14 @@ from torch import nn
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
-from paddock.checkpoint.inheritance import gives_weights_only
-from paddock.checkpoint.loading import begin_from, load_models
+from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
 from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.config.recipe import Recipe
 from paddock.config.rules import Arithmetic
 from paddock.devices import measure_gemm_flops
-from paddock.jobs.example_run import go_on
 from paddock.jobs.footprint import Footprint, bubble_of, draw, footprint
+from paddock.jobs.imagenet_example import resume_imagenet_example
 from paddock.jobs.run_directory import versions
 from paddock.jobs.task import build_task
 from paddock.jobs.train import continues, total_steps
@@ -44,8 +43,8 @@ from paddock.telemetry.logfile import LogFileSink
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream, Sink
 from paddock.telemetry.tensorboard import TensorBoardSink
-from paddock.training.average import WeightAverage
 from paddock.training.compilation import compile_blocks
+from paddock.training.ema import ExponentialMovingAverage
 from paddock.training.loop import LoopSettings, Progress, TrainingLoop
 from paddock.training.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
@@ -82,7 +81,7 @@ class TrainingRun:
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
         self.average = None
         if recipe.train.ema is not None:
-            self.average = WeightAverage(self.engine.models, recipe.train.ema, self.engine.parts.values())
+            self.average = ExponentialMovingAverage(self.engine.models, recipe.train.ema, self.engine.parts.values())
         self._has_average = False
         self._begun_from = self._load()
         self._begun_step = self.progress.step
@@ -141,14 +140,14 @@ class TrainingRun:
             path = Path(load).expanduser()
             if self.recipe.checkpoint.resume:
                 told = (self._settings(), self._steps_per_epoch, self.engine.models, self.optimizer)
-                self.progress, begun_from = go_on(path, self.recipe, *told)
+                self.progress, begun_from = resume_imagenet_example(path, self.recipe, *told)
                 return begun_from
             remarks = [load_weights(model, path, new_heads=True) for model in self.engine.models]
             return "; ".join([f"weights of {load}", *remarks[0]])
         else:
             path = find_checkpoint(load)
-            if self.recipe.checkpoint.weights_only or gives_weights_only(path, self.recipe.model):
-                return "; ".join([f"weights of {path}", *begin_from(path, self.engine.models)])
+            if self.recipe.checkpoint.weights_only or needs_new_head(path, self.recipe.model):
+                return "; ".join([f"weights of {path}", *load_weights_only(path, self.engine.models)])
         description = describe_checkpoint(path)
         check_optimizer(path, description, self.recipe.optimizer.name)
         check_position(path, description, self._data_position)

@@ -28,9 +28,9 @@ from paddock.parallel.world import World
 from paddock.tasks.task import Batch, Task
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
-from paddock.training.average import WeightAverage
 from paddock.training.batch import BatchPlan
 from paddock.training.config import OptimizerConfig, ScheduleConfig
+from paddock.training.ema import ExponentialMovingAverage
 from paddock.training.precision import LossScale
 from paddock.training.step import StepSettings, TrainingStep
 
@@ -92,7 +92,7 @@ class TrainingLoop:
         task: Task,
         engine: Engine,
         optimizer: Optimizer,
-        average: WeightAverage | None = None,
+        average: ExponentialMovingAverage | None = None,
         autocast: torch.autocast,
         loss_scale: LossScale,
         world: World,
@@ -165,7 +165,7 @@ class TrainingLoop:
     def _step(self, batches: list[Batch], work: Work) -> None:
         """One optimizer step over this process's micro-batches."""
         settings, progress = self.settings, self.progress
-        result = self._optimizer_step.run(progress.step, batches, max(work.terms, 1.0), self._checkpoints.settle)
+        result = self._optimizer_step.run(progress.step, batches, max(work.terms, 1.0), self._checkpoints.wait_for_copy)
         progress.loss = result.loss
         progress.step += 1
         if self._average is not None:
@@ -191,7 +191,7 @@ class TrainingLoop:
 
     def _evaluate(self) -> None:
         assert self._held_out is not None
-        self._checkpoints.settle()
+        self._checkpoints.wait_for_copy()
         self._join_statistics()
         with nullcontext() if self._average is None else self._average.in_use():
             metrics = evaluate(

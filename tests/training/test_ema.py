@@ -13,12 +13,12 @@ from paddock.checkpoint.tensors import tensors_of
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers.initialization import initialize
-from paddock.training.average import WeightAverage
+from paddock.training.ema import ExponentialMovingAverage
 
 
 def test_the_average_follows_the_weights() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
-    average = WeightAverage([model], 0.5)
+    average = ExponentialMovingAverage([model], 0.5)
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
     for step in (1, 2, 30):
         with torch.no_grad():
@@ -36,7 +36,7 @@ def test_the_average_follows_the_weights() -> None:
 
 def test_it_is_in_use_for_a_while_only() -> None:
     model = nn.Linear(2, 2)
-    average = WeightAverage([model], 0.9)
+    average = ExponentialMovingAverage([model], 0.9)
     begun = model.weight.detach().clone()
     with torch.no_grad():
         model.weight += 1
@@ -53,14 +53,14 @@ def test_a_weight_that_two_stages_hold_has_its_average_in_both(tmp_path: Path) -
     saved, *stages = models = [GPT2(GPT2Config(hidden=8, layers=1, heads=2, vocab=11, context=8)) for _ in range(3)]
     for number, model in enumerate(models):
         initialize(model, number)
-    average = WeightAverage([saved], 0.5)
+    average = ExponentialMovingAverage([saved], 0.5)
     with torch.no_grad():
         for parameter in saved.parameters():
             parameter += 1
     average.update(1)
     optimizer = torch.optim.AdamW(saved.parameters())
     write_checkpoint(tmp_path / "c", tensors_of([saved], optimizer) | dict(average.named_tensors()), {"step": 1})
-    loaded = WeightAverage(stages, 0.5)
+    loaded = ExponentialMovingAverage(stages, 0.5)
     both = torch.optim.AdamW([parameter for stage in stages for parameter in stage.parameters()])
     assert load_models(tmp_path / "c", stages, both, loaded.named_tensors())
     with average.in_use(), loaded.in_use():

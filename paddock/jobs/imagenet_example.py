@@ -9,8 +9,8 @@ from pathlib import Path
 from torch import nn
 from torch.optim import Optimizer
 
-from paddock.checkpoint.example_file import ExampleState, give_momentum, read_example
 from paddock.checkpoint.huggingface import load_weights
+from paddock.checkpoint.imagenet_example import ImageNetExampleState, load_momentum, read_imagenet_example
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, bad_value
 from paddock.training.loop import LoopSettings, Progress
@@ -19,7 +19,7 @@ from paddock.training.schedule import learning_rate
 MEASURE = "top1"
 
 
-def go_on(
+def resume_imagenet_example(
     path: Path,
     recipe: Recipe,
     settings: LoopSettings,
@@ -40,7 +40,7 @@ def go_on(
         )
     for model in models:
         load_weights(model, path)
-    state = read_example(path, recipe.model)
+    state = read_imagenet_example(path, recipe.model)
     step = round(state.epochs * steps_per_epoch)  # as a schedule's epochs become steps
     if step >= settings.total_steps:
         raise ConfigError(
@@ -48,12 +48,12 @@ def go_on(
             why=f"that is step {step}, and the run ends at step {settings.total_steps}",
             fix="set --train.epochs (or --steps) to more, or take the weights alone: --pretrained instead of --resume",
         )
-    give_momentum(state, models, optimizer)
+    load_momentum(state, models, optimizer)
     progress = Progress(step, step * settings.batch.total, {MEASURE: state.best}, step)
     return progress, "; ".join([f"{path}, epoch {state.epochs}, step {step}", *_changes(state, settings, step)])
 
 
-def _changes(state: ExampleState, settings: LoopSettings, step: int) -> list[str]:
+def _changes(state: ImageNetExampleState, settings: LoopSettings, step: int) -> list[str]:
     """Where this run's settings are others than those of the run in the file."""
     ours = {
         "lr": learning_rate(settings.schedule, settings.optimizer.lr, step, settings.total_steps),
