@@ -132,7 +132,7 @@ def one_process(rank: int, folder: Path, number: int) -> dict[str, float]:
 
     passes()
     alone = min(timed(passes) for _ in range(5))
-    with CheckpointDirectory(folder / f"run{number}", keep=1, leads=True, asynchronous=True) as checkpoints:
+    with CheckpointDirectory(folder / f"run{number}", keep=1, is_main=True, asynchronous=True) as checkpoints:
         assert checkpoints._background is not None
         checkpoints.prepare(tensors)
         checkpoints._background.wait()  # training goes on
@@ -140,7 +140,7 @@ def one_process(rank: int, folder: Path, number: int) -> dict[str, float]:
             begun = time.perf_counter()
             stall = timed(lambda: checkpoints.save(step, tensors, {}, best=False))  # noqa: B023 (called at once)
             beside = timed(passes)
-            stall += timed(checkpoints.settle)
+            stall += timed(checkpoints.wait_for_copy)
             checkpoints._background.wait()
             whole = time.perf_counter() - begun
             later = {"stall": stall, "background save": whole, "slower passes": beside - alone}

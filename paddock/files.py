@@ -38,6 +38,18 @@ def sync_directory(directory: str | Path) -> None:
         os.close(descriptor)
 
 
+def sync_tree(folder: Path) -> None:
+    """Bring a folder and all that is in it to the disk, whoever wrote it."""
+    for place, _, files in os.walk(folder):
+        for file in files:
+            descriptor = os.open(os.path.join(place, file), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_directory(place)
+
+
 def replace_link(link: str | Path, target: str) -> None:
     """Point the symbolic link `link` at `target` (a name beside it) in one step."""
     link = Path(link)

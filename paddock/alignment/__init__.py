@@ -1,1 +1,1 @@
-"""Sameness, shown: that every layout computes what one process does, and that a killed run ends as an undisturbed one."""
+"""Sameness, shown: every layout computes what one process does, and a killed run ends as an undisturbed one."""

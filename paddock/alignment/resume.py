@@ -137,7 +137,7 @@ class Run:
 
     def saved(self) -> int:
         """The step of its newest complete checkpoint."""
-        latest = CheckpointDirectory(self.path, None, leads=False).latest()
+        latest = CheckpointDirectory(self.path, None, is_main=False).latest()
         return 0 if latest is None else int(latest.name.removeprefix("step-"))
 
     def is_saving(self, step: int) -> bool:

@@ -21,7 +21,7 @@ from paddock.checkpoint.shards import Key, Piece
 Write = Callable[[dist.ProcessGroup | None, list[Piece]], None]
 
 
-class Background:
+class BackgroundWriter:
     """At most one checkpoint on its way to the disk. Made by all processes together."""
 
     def __init__(self) -> None:
@@ -36,18 +36,18 @@ class Background:
         shapes = {piece.key: (piece.values.shape, piece.values.dtype) for piece in pieces}
         self._writing = self._thread.submit(self._make_room, shapes)
 
-    def start(self, write: Write, pieces: list[Piece], restless: Collection[str] = ()) -> None:
+    def start(self, write: Write, pieces: list[Piece], copy_now: Collection[str] = ()) -> None:
         """Copy the pieces, and let `write` have the copies; both in the background.
 
-        Until `settle`, only tensors with the names in `restless` may change.
+        Until `wait_for_copy`, only tensors with the names in `copy_now` may change.
         """
         assert self._writing is None, "one at a time: wait first"
-        at_once = {piece.key: self._copy(piece) for piece in pieces if piece.name in restless}
+        at_once = {piece.key: self._copy(piece) for piece in pieces if piece.name in copy_now}
         copying = self._thread.submit(lambda: [at_once.get(piece.key) or self._copy(piece) for piece in pieces])
         self._copying = copying
         self._writing = self._thread.submit(lambda: write(self._group, copying.result()))
 
-    def settle(self) -> None:
+    def wait_for_copy(self) -> None:
         """Until the copy is taken, and the originals may change."""
         if self._copying is not None:
             copying, self._copying = self._copying, None

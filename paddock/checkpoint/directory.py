@@ -10,16 +10,18 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from paddock.checkpoint.background import Background
+from paddock.checkpoint.background import BackgroundWriter
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import (
+    complete_checkpoints,
     describe_checkpoint,
     is_checkpoint,
-    plan_share,
+    plan_pieces,
     remove_checkpoint,
     remove_partial,
-    write_share,
+    restore_replaced,
+    save_pieces,
 )
 from paddock.errors import DataError
 from paddock.files import disk_errors, replace_link
@@ -31,12 +33,13 @@ class CheckpointDirectory:
     As a context it waits, at its end, for what is still being written.
     """
 
-    def __init__(self, run_dir: Path, keep: int | None, leads: bool, asynchronous: bool = False) -> None:
+    def __init__(self, run_dir: Path, keep: int | None, is_main: bool, asynchronous: bool = False) -> None:
         self.path = run_dir / FOLDER
         self._keep = keep
-        self._leads = leads
-        self._background = Background() if asynchronous else None
-        if leads:
+        self._is_main = is_main
+        self._background = BackgroundWriter() if asynchronous else None
+        if is_main:
+            restore_replaced(self.path)
             remove_partial(self.path)
             self._repair_links()
 
@@ -50,7 +53,7 @@ class CheckpointDirectory:
     def prepare(self, tensors: Mapping[str, Tensor]) -> None:
         """Tell, before the first `save`, what it will be about, so that it takes no longer than the next ones."""
         if self._background is not None:
-            self._background.prepare(plan_share(tensors))
+            self._background.prepare(plan_pieces(tensors))
 
     def save(
         self,
@@ -58,26 +61,26 @@ class CheckpointDirectory:
         tensors: Mapping[str, Tensor],
         description: Mapping[str, Any],
         best: bool,
-        restless: Collection[str] = (),
+        copy_now: Collection[str] = (),
     ) -> Path:
         """Write one checkpoint (all processes together), then move the names and drop the old ones.
 
-        In the background, the tensors may change after `settle`, those named in `restless` at once; an error is
+        In the background, the tensors may change after `wait_for_copy`, those named in `copy_now` at once; an error is
         raised by the next `save` or at the end.
         """
         path = self._path(step)
         content = {"step": step, **description}
         if self._background is None:
-            self._write(path, content, best, None, plan_share(tensors))
+            self._write(path, content, best, None, plan_pieces(tensors))
         else:
             self._background.wait()
-            self._background.start(partial(self._write, path, content, best), plan_share(tensors), restless)
+            self._background.start(partial(self._write, path, content, best), plan_pieces(tensors), copy_now)
         return path
 
-    def settle(self) -> None:
+    def wait_for_copy(self) -> None:
         """To be called after `save`, before the tensors change."""
         if self._background is not None:
-            self._background.settle()
+            self._background.wait_for_copy()
 
     def latest(self) -> Path | None:
         """The newest complete checkpoint, if there is one."""
@@ -92,8 +95,8 @@ class CheckpointDirectory:
         group: dist.ProcessGroup | None,
         pieces: list[Piece],
     ) -> None:
-        write_share(path, pieces, content, group)
-        if self._leads:
+        save_pieces(path, pieces, content, group)
+        if self._is_main:
             with disk_errors(path):
                 replace_link(self.path / "latest", path.name)
                 if best:
@@ -104,7 +107,7 @@ class CheckpointDirectory:
         return self.path / f"step-{step:08d}"
 
     def _steps(self) -> list[Path]:
-        return sorted(path for path in self.path.glob("step-*") if is_checkpoint(path))
+        return complete_checkpoints(self.path)
 
     def _tidy(self) -> None:
         """Drop all but the newest ones and the best."""
@@ -132,7 +135,7 @@ def find_checkpoint(source: str | Path) -> Path:
     if is_checkpoint(path):
         return path.resolve()
     for folder in (path / FOLDER, path):
-        steps = sorted(step for step in folder.glob("step-*") if is_checkpoint(step)) if folder.is_dir() else []
+        steps = complete_checkpoints(folder)
         if steps:
             return steps[-1].resolve()
     if not path.exists():

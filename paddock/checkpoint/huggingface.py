@@ -1,4 +1,5 @@
-"""Hugging Face folders: reading one into our models, and writing one that transformers loads.
+"""Other people's weights: Hugging Face folders, read into our models and written so that transformers loads them, and
+single files under the names that torchvision's and timm's have.
 
 One tensor is in flight at a time, so a model never lies in memory twice. What a family's weights are called
 over there, and how they are shaped, is the knowledge of its own `huggingface.py`.
@@ -15,15 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paddock.checkpoint.inheritance import check_same_numbers
-from paddock.checkpoint.matching import Matched, StoredWeight, match, names_that_differ
-from paddock.checkpoint.safetensors_writer import sync_tree, write_json, write_shards
+from paddock.checkpoint.matching import Matched, StoredWeight, check_settings, match, names_that_differ
+from paddock.checkpoint.safetensors_writer import write_json, write_safetensors, write_shards
 from paddock.checkpoint.weight_files import read_json
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
-from paddock.files import disk_errors, sync_directory
+from paddock.files import disk_errors, sync_directory, sync_tree
 from paddock.models.config import ModelConfig
-from paddock.models.registry import CONFIGS, huggingface_of, public_weights_of
-from paddock.models.weight_names import HuggingFaceNames, TensorRule
+from paddock.models.registry import family_named, family_names
+from paddock.models.weight_names import TensorRule, WeightNames
 from paddock.parallel.placement import local, part_like
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -50,13 +50,13 @@ def read_config(path: str | Path) -> ModelConfig:
         raise DataError(f"{path} is not a Hugging Face folder", why="it has no config.json")
     values = read_json(file)
     family = values.get("model_type")
-    if family not in CONFIGS:
+    if family not in family_names():
         raise DataError(
             f"{file}: model_type = {family}",
-            why=f"there is no such family here; supported: {', '.join(sorted(CONFIGS))}",
-            fix=did_you_mean(str(family), sorted(CONFIGS)),
+            why=f"there is no such family here; supported: {', '.join(family_names())}",
+            fix=did_you_mean(str(family), family_names()),
         )
-    return _translation(str(family)).from_huggingface_config(values)
+    return family_named(family).huggingface().from_huggingface_config(values)
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False)
     # Weights, and what a model has measured: all that it needs to compute the same.
     parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     found = match_folder(path, config, new_heads=new_heads)
-    without_rule = set(parameters) - set(found.weights) - set(found.fresh)
+    without_rule = set(parameters) - set(found.weights) - set(found.missing)
     assert not without_rule, f"no rule for {without_rule}"
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -99,12 +99,11 @@ def match_folder(path: str | Path, config: ModelConfig, *, new_heads: bool = Fal
     """What a folder holds of the model that `config` describes; with `new_heads` it may lack the head."""
     folder = Path(path)
     if folder.is_file():
-        translation = public_weights_of(config.family)
+        names: WeightNames = family_named(config.family).public_files()
     else:
-        translation = _translation(config.family)
-        check_same_numbers(folder, config, read_config(folder))
-    reset = getattr(config, "reset_head", False)
-    return match(folder, translation, translation.tensors(config), new_heads=new_heads, reset=reset)
+        names = family_named(config.family).huggingface()
+        check_settings(folder, config, read_config(folder))
+    return match(folder, names, names.tensors(config), new_heads=new_heads, reset=config.resets_head())
 
 
 def save_folder(
@@ -128,13 +127,13 @@ def save_folder(
         raise bad_value("dtype", dtype, "weights cannot be written so", did_you_mean(dtype, list(DTYPES)))
     path = Path(path)
     _refuse_existing(path)
-    translation = _translation(config.family)
-    rules = translation.tensors(config)
+    theirs = family_named(config.family).huggingface()
+    rules = theirs.tensors(config)
     by_name = {name: rule for rule in rules for name in rule.names}
     problems = names_that_differ({rule.ours for rule in rules}, set(state))
     if problems:
         raise DataError("the weights are not those of the config", why="; ".join(problems))
-    settings = translation.to_huggingface_config(
+    settings = theirs.to_huggingface_config(
         config, dtype=dtype, bos_token_id=bos_token_id, eos_token_id=eos_token_id
     )
     settings |= _named(labels, settings)
@@ -164,9 +163,31 @@ def save_folder(
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _translation(family: str) -> HuggingFaceNames:
-    module: HuggingFaceNames = huggingface_of(family)
-    return module
+def save_file(state: Mapping[str, Tensor], config: ModelConfig, path: Path, dtype: str) -> None:
+    """Write a .safetensors file. It appears under its name only when it is complete.
+
+    `state` is asked for one tensor at a time.
+    """
+    if path.suffix != ".safetensors":
+        raise ConfigError(
+            f"{path} would be a file of an unknown form",
+            why="weights are written as safetensors, which nothing can hide code in",
+            fix=f"call it {path.with_suffix('.safetensors').name}, or give a folder's name, without a dot",
+        )
+    rules = {rule.ours: rule for rule in family_named(config.family).public_files().tensors(config)}
+    problems = names_that_differ(set(rules), set(state))
+    if problems:
+        raise DataError("the weights are not those of the config", why="; ".join(problems))
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shapes = {name: rule.our_shape for name, rule in rules.items()}
+            write_safetensors(partial, shapes, DTYPES[dtype], lambda name: state[name].to("cpu", DTYPES[dtype]))
+            os.replace(partial, path)
+            sync_directory(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _named(labels: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:

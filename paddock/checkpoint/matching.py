@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from paddock.checkpoint.weight_files import StoredTensor, open_weights
-from paddock.errors import DataError
-from paddock.models.weight_names import HuggingFaceNames, TensorRule
+from paddock.errors import ConfigError, DataError
+from paddock.models.config import ModelConfig
+from paddock.models.weight_names import TensorRule, WeightNames
 
 _LISTED = 10
 
@@ -29,52 +30,52 @@ class StoredWeight:
 
 
 @dataclass(frozen=True)
-class Matched:
-    """A folder that fits a model."""
+class IncompatibleKeys:
+    """What saved weights and a model do not have in common, and need not: the heads of different tasks."""
 
-    weights: dict[str, StoredWeight]
-    """By our names."""
-    fresh: tuple[str, ...]
-    """Our names of what the folder lacks: the head of a new task."""
-    left_out: tuple[str, ...]
-    """Their names of what our model lacks: the heads of other tasks."""
+    missing: tuple[str, ...] = ()
+    """What the model has and the weights lack."""
+    unexpected: tuple[str, ...] = ()
+    """What the weights have and the model lacks."""
 
     def remarks(self) -> list[str]:
-        """What somebody who loads it should know."""
-        return remarks(self.fresh, self.left_out)
+        """What somebody who loads them should know."""
+        told = {"begun from initial values": self.missing, "in it and left out": self.unexpected}
+        return [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
 
 
-def remarks(fresh: Sequence[str], left_out: Sequence[str]) -> list[str]:
-    """What weights do not give to a model, and what they have that it does not take, in words."""
-    told = {"begun from initial values": fresh, "in it and left out": left_out}
-    return [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
+@dataclass(frozen=True)
+class Matched(IncompatibleKeys):
+    """A folder that fits a model; `missing` are our names, `unexpected` the folder's."""
+
+    weights: dict[str, StoredWeight] = field(default_factory=dict)
+    """By our names."""
 
 
 def match(
-    folder: Path, translation: HuggingFaceNames, rules: Sequence[TensorRule], *, new_heads: bool, reset: bool = False
+    folder: Path, names: WeightNames, rules: Sequence[TensorRule], *, new_heads: bool, reset: bool = False
 ) -> Matched:
     """Each rule with its tensors; an error that lists everything that is missing, unknown or does not fit.
 
     With `new_heads`, a head that the folder lacks is no error; nor is one that it has, with `reset`, and does not fit.
     """
-    stored = _by_canonical_name(folder, translation)
-    fresh = [rule for rule in rules if new_heads and rule.head and (reset or _lacks(stored, rules, rule.head))]
-    needed = [rule for rule in rules if rule not in fresh]
-    names = [name for rule in needed for name in rule.names]
-    heads: Sequence[str] = getattr(translation, "HEADS", ())
-    foreign = tuple(head for head in heads if not any(name.startswith(head) for name in names))
-    left_out = sorted(name for name in stored if name.startswith(foreign)) if foreign else []
-    for name in left_out:
+    stored = _by_canonical_name(folder, names)
+    missing = [rule for rule in rules if new_heads and rule.head and (reset or _lacks(stored, rules, rule.head))]
+    needed = [rule for rule in rules if rule not in missing]
+    wanted = {name for rule in needed for name in rule.names}
+    foreign = tuple(head for head in names.HEADS if not any(name.startswith(head) for name in wanted))
+    unexpected = sorted(name for name in stored if name.startswith(foreign)) if foreign else []
+    for name in unexpected:
         del stored[name]
-    tied = {name: stored.pop(name) for name in translation.TIED_NAMES if name in stored}
-    problems = names_that_differ(set(names), set(stored)) + _unfit(needed, stored)
+    tied = {name: stored.pop(name) for name in names.TIED_NAMES if name in stored}
+    problems = names_that_differ(wanted, set(stored)) + _unfit(needed, stored)
     if problems:
         what = f"the weights in {folder} do not fit the model"
         raise DataError(what, why="; ".join(problems), fix=_advice(needed, stored))
     for name, tensor in tied.items():
-        _check_tied(name, tensor, translation.TIED_NAMES[name], stored[translation.TIED_NAMES[name]])
+        _check_tied(name, tensor, names.TIED_NAMES[name], stored[names.TIED_NAMES[name]])
     weights = {rule.ours: StoredWeight(rule, tuple(stored[name] for name in rule.names)) for rule in needed}
-    return Matched(weights, tuple(rule.ours for rule in fresh), tuple(left_out))
+    return Matched(tuple(rule.ours for rule in missing), tuple(unexpected), weights)
 
 
 def names_that_differ(needed: set[str], found: set[str]) -> list[str]:
@@ -82,10 +83,28 @@ def names_that_differ(needed: set[str], found: set[str]) -> list[str]:
     return _listed("missing", sorted(needed - found)) + _listed("unknown", sorted(found - needed))
 
 
-def _by_canonical_name(folder: Path, translation: HuggingFaceNames) -> dict[str, StoredTensor]:
+def check_settings(source: Path, config: ModelConfig, theirs: ModelConfig) -> None:
+    """Some settings show in no shape: with another number of heads the weights would fit and mean nothing."""
+    if theirs.family != config.family:
+        raise DataError(
+            f"{source} holds a {theirs.family}",
+            why=f"the model is a {config.family}",
+            fix=f"set model.family to {theirs.family}, or give other weights",
+        )
+    for name in config.fields_without_shape:
+        ours, found = getattr(config, name), getattr(theirs, name)
+        if ours != found:
+            raise ConfigError(
+                f"model.{name} = {ours}",
+                why=f"the weights in {source} were trained with {found}",
+                fix=f"set model.{name} to {found}",
+            )
+
+
+def _by_canonical_name(folder: Path, names: WeightNames) -> dict[str, StoredTensor]:
     stored: dict[str, StoredTensor] = {}
     for found, tensor in open_weights(folder).items():
-        name = translation.canonical_name(found)
+        name = names.canonical_name(found)
         if name in stored:
             raise DataError(f"{tensor.file} has {name} twice", why=f"once as {found}, once under its other name")
         if name is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from paddock.files import atomic_write, sync_directory
+from paddock.files import atomic_write
 
 CODES = {
     torch.float64: "F64",
@@ -85,18 +85,6 @@ def write_json(file: Path, values: Mapping[str, object]) -> None:
     with atomic_write(file) as stream:
         json.dump(values, stream, indent=2)
         stream.write("\n")
-
-
-def sync_tree(folder: Path) -> None:
-    """Bring a folder and all that is in it to the disk, whoever wrote it."""
-    for place, _, files in os.walk(folder):
-        for file in files:
-            descriptor = os.open(os.path.join(place, file), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        sync_directory(place)
 
 
 def _split(

@@ -1,6 +1,10 @@
 """Safetensors under torch's distributed checkpoint: it decides who writes and reads which part of which tensor, and
 here the parts go to files and come back. Every process writes one file.
 
+A process that holds a box of a tensor (tensor parallelism cuts it, FSDP cuts it again) writes this box and where it
+begins; a process that needs another box gets, by torch's plan, the overlaps with all stored boxes, and reads just
+those bytes. So no layout is written down anywhere, and none has to be undone.
+
 torch has such a storage itself, but it collects a file in memory before it writes, and checks nothing when it reads.
 The files are the same: offsets of the parts stand in the header, where torch's own reader looks for them, too.
 """
@@ -59,7 +63,7 @@ class Piece:
         return self.name, self.offsets
 
 
-class Share(StorageWriter):
+class PieceCollector(StorageWriter):
     """What the engine's plan gives to this process to write. It is only collected here, for `write_pieces`."""
 
     def __init__(self) -> None:
@@ -153,12 +157,13 @@ class ShardReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """In as many threads as this process has cores, each through its share of the files from front to back."""
+        """In as many threads as this process has cores, so that checksums are computed on all of them; each goes
+        through its part of the files from front to back, so that it reads no block twice."""
         items = [(self._pieces[item.storage_index], item) for item in plan.items]
         items.sort(key=lambda pair: (pair[0].file, pair[0].position, pair[1].storage_offsets))
         count = torch.get_num_threads()
         with ThreadPoolExecutor(count, thread_name_prefix="read") as threads:
-            for reading in [threads.submit(self._read_items, part, planner) for part in _shares(items, count)]:
+            for reading in [threads.submit(self._read_items, part, planner) for part in _split_by_bytes(items, count)]:
                 reading.result()
         return _done(None)
 
@@ -213,7 +218,7 @@ class ShardReader(StorageReader):
         entry.size = torch.Size(map(max, entry.size, end))
 
 
-def _shares(items: list[tuple[StoredPiece, ReadItem]], count: int) -> list[list[tuple[StoredPiece, ReadItem]]]:
+def _split_by_bytes(items: list[tuple[StoredPiece, ReadItem]], count: int) -> list[list[tuple[StoredPiece, ReadItem]]]:
     """The items in order, in at most `count` runs of about as many bytes."""
     ends = list(accumulate(item.lengths.numel() * stored.dtype.itemsize for stored, item in items))
     shares: dict[int, list[tuple[StoredPiece, ReadItem]]] = {}

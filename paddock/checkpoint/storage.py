@@ -1,7 +1,9 @@
 """One checkpoint on disk: a directory of safetensors files, one of each process, and a `checkpoint.json` that says
 what they are and must be. It is complete or absent: the directory gets its name last.
 
-torch's distributed checkpoint plans who writes and reads what. Its own default files keep metadata in a pickle.
+torch's distributed checkpoint plans who writes and reads what: it knows how every tensor lies over the processes, on
+both sides, so that any layout reads what any other wrote. Its own default files keep metadata in a pickle, which could
+run code when it is read, and sum up nothing; so the files and the description are ours.
 """
 
 from __future__ import annotations
@@ -12,27 +14,31 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from paddock.checkpoint.agreement import agree, first_error
 from paddock.checkpoint.blocks import FileRecord, damaged
-from paddock.checkpoint.shards import Piece, ShardReader, Share, write_pieces
-from paddock.errors import DataError
-from paddock.files import atomic_write, disk_errors, sync_directory
+from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
+from paddock.errors import DataError, UserError
+from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
+
+T = TypeVar("T")
 
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2
 PARTIAL = ".{}.partial"
-"""What a directory is called before it is complete, and after it is to go."""
+"""What a directory is called before it is complete, and what whatever may be deleted is called."""
+REPLACED = ".{}.replaced"
+"""What a complete checkpoint is called while another one takes its name: a directory cannot replace one that is not
+empty in one step, so between two renames this is the only complete copy, and counts as such."""
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -42,28 +48,38 @@ def is_checkpoint(path: Path) -> bool:
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
     """Write a checkpoint; called by all processes together, each with the tensors, or parts of them, that it has."""
-    write_share(path, plan_share(tensors), description)
+    save_pieces(path, plan_pieces(tensors), description)
 
 
-def plan_share(tensors: Mapping[str, Tensor]) -> list[Piece]:
+def plan_pieces(tensors: Mapping[str, Tensor]) -> list[Piece]:
     """What of all processes' tensors this one is to write: each part once, and about as much by everyone."""
-    share = Share()
+    collector = PieceCollector()  # dcp.save writes nothing through it: the pieces may be written later, by a thread
     with _quiet():
-        dcp.save(dict(tensors), storage_writer=share)
-    return share.pieces
+        dcp.save(dict(tensors), storage_writer=collector)
+    return collector.pieces
 
 
-def write_share(
-    path: Path, pieces: list[Piece], description: Mapping[str, Any], group: dist.ProcessGroup | None = None
+def save_pieces(
+    path: Path,
+    pieces: list[Piece],
+    description: Mapping[str, Any],
+    group: dist.ProcessGroup | None = None,
+    add_files: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write this process's pieces beside the others', who do the same; the first one then names the directory."""
+    """Write this process's pieces beside the others', who do the same; the first one then names the directory.
+
+    `add_files` puts more files, such as a tokenizer's, into the directory before it gets its name.
+    """
+    # Three rounds, because nobody may write before the folder is there, and it must not get its name before everybody
+    # has brought his file to the disk. Each round carries errors too: all processes go on, or none does.
     folder = path.with_name(PARTIAL.format(path.name))
     rank = dist.get_rank() if dist.is_initialized() else 0
     try:
-        agree(partial(_begin, folder) if rank == 0 else None, group)
-        records = agree(partial(_write_file, folder, rank, pieces), group)
+        run_together(partial(_begin, folder) if rank == 0 else None, group)
+        records = run_together(partial(_write_file, folder, rank, pieces), group)
         files = {file: record.to_json() for file, record in filter(None, records)}
-        agree(partial(_finish, folder, path, {**description, "files": files}) if rank == 0 else None, group)
+        finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
+        run_together(finish if rank == 0 else None, group)
     except BaseException:
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -82,23 +98,49 @@ def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, File
         return (file, write_pieces(folder / file, pieces)) if pieces else None
 
 
-def _finish(folder: Path, path: Path, description: Mapping[str, Any]) -> None:
+def _finish(folder: Path, path: Path, description: Mapping[str, Any], add_files: Callable[[Path], None] | None) -> None:
     content = {"format": FORMAT, **description}
     with atomic_write(folder / DESCRIPTION) as stream:
         json.dump({**content, "crc32": _checksum(content)}, stream, indent=2)
     with disk_errors(path):
-        remove_checkpoint(path)
+        if add_files is not None:
+            add_files(folder)
+            sync_tree(folder)
+        replaced = path.with_name(REPLACED.format(path.name))
+        if is_checkpoint(path):
+            os.rename(path, replaced)
+        remove_checkpoint(path)  # half of one, say a copy that was not finished
         os.rename(folder, path)
-        sync_directory(path.parent)
+        sync_directory(path.parent)  # before the old one goes: a disk may bring deletions home before names
+        remove_checkpoint(replaced)
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Delete a checkpoint, if it is there; a crash on the way leaves no half of it under its name."""
+    """Delete a directory, if it is there; a crash on the way leaves no half of it under its name."""
     if path.exists():
         trash = path.with_name(PARTIAL.format(f"{path.name}.old"))
         shutil.rmtree(trash, ignore_errors=True)
         os.rename(path, trash)
         shutil.rmtree(trash, ignore_errors=True)
+
+
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints `step-…` in a folder, by their step; also one that a crash caught while it was replaced."""
+    found = {path.name: path for path in folder.glob("step-*") if is_checkpoint(path)}
+    for path in folder.glob(REPLACED.format("step-*")):
+        found.setdefault(_name_before(path), path)
+    return [found[name] for name in sorted(found)]
+
+
+def restore_replaced(folder: Path) -> None:
+    """Give checkpoints that a crash left without their name this name back. For one process, before others look."""
+    for path in folder.glob(REPLACED.format("*")):
+        named = path.with_name(_name_before(path))
+        if is_checkpoint(named):
+            remove_checkpoint(path)
+        else:
+            remove_checkpoint(named)
+            os.rename(path, named)
 
 
 def remove_partial(folder: Path) -> None:
@@ -108,6 +150,10 @@ def remove_partial(folder: Path) -> None:
             path.unlink(missing_ok=True)
         else:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _name_before(replaced: Path) -> str:
+    return replaced.name.removeprefix(".").removesuffix(".replaced")
 
 
 def describe_checkpoint(path: Path) -> dict[str, Any]:
@@ -146,9 +192,11 @@ def read_tensors(path: Path, tensors: dict[str, Tensor], elsewhere: Collection[s
 
     `elsewhere` are names that other processes fill.
     """
+    # A name that nobody knows is an error: half of a checkpoint would be left out silently. What other stages hold is
+    # known, and not wanted here. Errors are compared first, so that no process waits in dcp.load for one that raised.
     reader = _open(path)
     saved = {name: entry for name, entry in reader.tensors.items() if name in tensors or name not in elsewhere}
-    agree(partial(check_names, path, tensors, saved))
+    run_together(partial(check_names, path, tensors, saved))
     with _quiet(), _own_errors():
         dcp.load(tensors, storage_reader=reader)
 
@@ -221,4 +269,30 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except dcp.CheckpointException as error:
-        raise first_error([failure for failure, _ in error.failures.values()]) from None
+        raise _first_error([failure for failure, _ in error.failures.values()]) from None
+
+
+def run_together(action: Callable[[], T] | None, group: dist.ProcessGroup | None = None) -> list[T | None]:
+    """Do `action`, if this process has one; returns everyone's results, or raises, in all of them, what one met.
+
+    A process that raised alone would leave the others waiting for it in their next message.
+    """
+    outcome: T | Exception | None = None
+    if action is not None:
+        try:
+            outcome = action()
+        except Exception as error:
+            outcome = error
+    outcomes: list[T | Exception | None] = [outcome]
+    if dist.is_initialized():
+        outcomes = [None] * dist.get_world_size(group)
+        dist.all_gather_object(outcomes, outcome, group=group)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    if errors:
+        raise _first_error(errors)
+    return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+
+
+def _first_error(errors: Sequence[BaseException]) -> BaseException:
+    """The one to show: what a user can act on rather than what followed from it."""
+    return min(errors, key=lambda error: not isinstance(error, UserError))

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 MODEL = "model."
 OPTIMIZER = "optimizer."
-AVERAGE = "average."
+EMA = "average."
 """Of the weights over time, where a run keeps one: what to use of a trained model."""
 
 
@@ -26,20 +26,27 @@ def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None, prefix:
 
 def prefix_of_weights(saved: Collection[str]) -> str:
     """Under which of its names a checkpoint has the weights of a trained model."""
-    return AVERAGE if any(name.startswith(AVERAGE) for name in saved) else MODEL
+    return EMA if any(name.startswith(EMA) for name in saved) else MODEL
 
 
-def copy_to_twins(models: Sequence[nn.Module]) -> None:
-    """Make all copies of a weight that is here twice, in two stages of a model, what `tensors_of` has of it."""
-    newest = _named(models)
+def named_parameters(models: Sequence[nn.Module]) -> list[tuple[str, Tensor]]:
+    """The parameters of all stages that are here, with their names in the whole model."""
+    return [pair for model in models for pair in model.named_parameters()]
+
+
+def sync_duplicates(named: Sequence[tuple[str, Tensor]]) -> None:
+    """Make all tensors of a name the same as the last, which is the one that `dict(named)` has and that was loaded.
+
+    A folded pipeline has its first and its last stage in one process, each with a copy of the tied embedding.
+    """
+    loaded = dict(named)
     with torch.no_grad():
-        for model in models:
-            for name, parameter in model.named_parameters():
-                if parameter is not newest[name]:
-                    parameter.copy_(newest[name])
+        for name, tensor in named:
+            if tensor is not loaded[name]:
+                tensor.copy_(loaded[name])
 
 
-def room_for_optimizer(
+def empty_optimizer_state(
     saved: Mapping[str, tuple[torch.Size, torch.dtype]], models: Sequence[nn.Module], optimizer: Optimizer
 ) -> dict[str, Tensor]:
     """Empty tensors for the optimizer state that a checkpoint holds of these models' parameters."""
@@ -58,7 +65,7 @@ def room_for_optimizer(
     return room
 
 
-def give_to_optimizer(tensors: Mapping[str, Tensor], models: Sequence[nn.Module], optimizer: Optimizer) -> None:
+def load_optimizer_state(tensors: Mapping[str, Tensor], models: Sequence[nn.Module], optimizer: Optimizer) -> None:
     """Install loaded state in an optimizer. A weight that is here twice gets its state twice."""
     holders: dict[str, list[nn.Parameter]] = {}
     for model in models:

@@ -123,7 +123,7 @@ def _machines(arguments: list[str]) -> list[str]:
 
 def _interleave(size: str, arguments: list[str], recipe: Recipe) -> list[str]:
     """An interleaved pipeline whose stages have `size` layers each."""
-    layers = int(_value_of(arguments, "--model.layers") or recipe.model.num_layers())
+    layers = int(_value_of(arguments, "--model.layers") or recipe.model.num_units())
     pipeline = int(_value_of(arguments, "--parallel.pipeline") or recipe.parallel.pipeline)
     if pipeline == 1:
         raise bad_value(

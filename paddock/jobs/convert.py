@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Literal
 
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import is_huggingface_folder, read_config, read_labels, save_folder, stored_weights
-from paddock.checkpoint.public_file import save_file
+from paddock.checkpoint.huggingface import (
+    is_huggingface_folder,
+    read_config,
+    read_labels,
+    save_file,
+    save_folder,
+    stored_weights,
+)
 from paddock.checkpoint.shards import Piece
-from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, saved_tensors, write_share
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, save_pieces, saved_tensors
 from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizers.load import load_tokenizer_folder
@@ -82,15 +88,18 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         "recipe": recipe.to_dict(),
         "versions": versions(),
     }
-    write_share(destination, pieces, description)
-    if config.task().endswith("classification"):
-        write_classes(read_labels(path), destination)
+    labels = read_labels(path) if config.task().endswith("classification") else ()
     try:
         tokenizer = load_tokenizer_folder(path)
     except (ConfigError, DataError):
         tokenizer = None  # a tokenizer we cannot use does not stop the weights from being converted
-    if tokenizer is not None:
-        tokenizer.save(destination)
+
+    def add_files(folder: Path) -> None:
+        write_classes(labels, folder)
+        if tokenizer is not None:
+            tokenizer.save(folder)
+
+    save_pieces(destination, pieces, description, add_files=add_files)
     return path
 
 

@@ -39,6 +39,9 @@ class Exchange(NamedTuple):
     float32: float = 0.0
 
 
+NO_EXCHANGE = Exchange()
+
+
 @dataclass(frozen=True)
 class UnitCost:
     """What a unit costs, for one sample."""
@@ -53,7 +56,7 @@ class UnitCost:
     """Numbers kept for the backward pass, without dropout."""
     output: int = 0
     """Numbers handed to the next unit."""
-    exchange: Exchange = Exchange()
+    exchange: Exchange = NO_EXCHANGE
     shared: dict[str, int] = field(default_factory=dict)
     """Parameters of units before it that it uses too, by name: a pipeline holds them more than once."""
 
@@ -73,6 +76,9 @@ class ModelConfig(ConfigModel):
 
         `sequence` and `recompute` (of the layout) change what tensor-parallel processes exchange, and nothing else.
         """
+
+    fields_without_shape: ClassVar[tuple[str, ...]] = ()
+    """Fields that change what the model computes, though no tensor's shape shows them."""
 
     def num_parameters(self) -> int:
         """How many numbers the model learns."""

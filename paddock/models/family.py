@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from paddock.models.config import ModelConfig, SampleShape
     from paddock.models.model import Model
-    from paddock.models.weight_names import HuggingFaceNames, WeightNames
+    from paddock.models.weight_names import HuggingFaceNames, TensorRule, WeightNames
 
 
 class Family(ABC):
@@ -54,6 +54,17 @@ class Family(ABC):
             f"{self.name} is not known to Hugging Face", fix="keep it as a checkpoint: a run, or a folder of one"
         )
 
+    def tensor_rules(self, config: Any) -> list[TensorRule]:
+        """Every tensor of the model, with the head that it belongs to: what checkpoints of other tasks share with it.
+        A family with heads says which they are; here, all of it is one model without any."""
+        import torch
+
+        from paddock.models.weight_names import same
+
+        with torch.device("meta"):
+            state = self.build(config).state_dict()
+        return [same(name, name, *tensor.shape) for name, tensor in state.items()]
+
     def public_files(self) -> WeightNames:
         """What weights are called in files of their own, which everybody in the field shares."""
         raise ConfigError(
@@ -62,5 +73,5 @@ class Family(ABC):
             fix="give the Hugging Face folder, the run directory or the checkpoint that they are in",
         )
 
-    def optimize_for_inference(self, model: Any) -> None:
+    def optimize_for_inference(self, model: Any) -> None:  # noqa: B027
         """Change a model with its final weights, whole on this process, so that it computes the same sooner."""

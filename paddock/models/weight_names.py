@@ -83,9 +83,6 @@ class WeightNames(Protocol):
 class HuggingFaceNames(WeightNames, Protocol):
     """What the module `models/<family>/huggingface.py` has to offer."""
 
-    FIELDS_WITHOUT_SHAPE: Sequence[str]
-    """Fields of our config that change what the model computes, though no tensor's shape shows them."""
-
     def to_huggingface_config(
         self,
         config: Any,

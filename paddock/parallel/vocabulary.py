@@ -1,4 +1,4 @@
-"""A vocabulary cut over tensor-parallel processes: each holds some rows of the head, and a softmax needs all of them."""
+"""A vocabulary cut over tensor-parallel processes: each holds some rows of the head, a softmax needs all of them."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.checkpoint.example_file import ExampleState, give_momentum, read_example
 from paddock.checkpoint.huggingface import load_weights
+from paddock.checkpoint.imagenet_example import ImageNetExampleState, load_momentum, read_imagenet_example
 from paddock.errors import ConfigError, bad_value
 from paddock.training.run import Progress
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MEASURE = "top1"
 
 
-def resume_example(path: Path, run: TrainingRun) -> tuple[Progress, str]:
+def resume_imagenet_example(path: Path, run: TrainingRun) -> tuple[Progress, str]:
     """Fill a run's models and optimizer, on all processes together; returns how far it is, and a description of it.
 
     The example stops between two epochs, and its optimizer decays norms and biases too, which is not taken over.
@@ -32,7 +32,7 @@ def resume_example(path: Path, run: TrainingRun) -> tuple[Progress, str]:
         )
     for model in models:
         load_weights(model, path)
-    state = read_example(path, recipe.model)
+    state = read_imagenet_example(path, recipe.model)
     step = round(state.epochs * run.steps_per_epoch)  # as a schedule's epochs become steps
     if step >= run.total_steps:
         raise ConfigError(
@@ -40,12 +40,12 @@ def resume_example(path: Path, run: TrainingRun) -> tuple[Progress, str]:
             why=f"that is step {step}, and the run ends at step {run.total_steps}",
             fix="set --train.epochs (or --steps) to more, or take the weights alone: --pretrained instead of --resume",
         )
-    give_momentum(state, models, run.optimizer)
+    load_momentum(state, models, run.optimizer)
     progress = Progress(step, step * run.batch.total, {MEASURE: state.best}, step)
     return progress, "; ".join([f"{path}, epoch {state.epochs}, step {step}", *_changes(state, run, step)])
 
 
-def _changes(state: ExampleState, run: TrainingRun, step: int) -> list[str]:
+def _changes(state: ImageNetExampleState, run: TrainingRun, step: int) -> list[str]:
     """Where this run's settings are others than those of the run in the file."""
     optimizer = run.recipe.optimizer
     ours = {

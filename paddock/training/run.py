@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
-from paddock.checkpoint.inheritance import gives_weights_only
-from paddock.checkpoint.loading import begin_from, load_models
+from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
 from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.checkpoint.tensors import MODEL, tensors_of
@@ -28,9 +27,9 @@ from paddock.parallel.mesh import build_mesh
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
 from paddock.tasks.task import Prepared, Task
-from paddock.training.average import WeightAverage
 from paddock.training.callbacks import Callback, callbacks_named
 from paddock.training.compilation import compile_units
+from paddock.training.ema import ExponentialMovingAverage
 from paddock.training.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
 from paddock.training.schedule import in_steps, learning_rate, period
@@ -99,7 +98,7 @@ class TrainingRun:
         self.step = TrainingStep(*parts, learning_rate=self.learning_rate, clip=clip, seed=seed)
         self.ema = None
         if recipe.train.ema is not None:
-            self.ema = WeightAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())
+            self.ema = ExponentialMovingAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())
         settings = recipe.checkpoint
         self.checkpoints = CheckpointDirectory(run_dir, settings.keep, world.is_main, settings.asynchronous)
         self._position = describe_position(recipe.train.seed, self.task.fingerprint())
@@ -118,7 +117,7 @@ class TrainingRun:
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint holds."""
         tensors = tensors_of(self.engine.models, self.optimizer)
-        return tensors if self.ema is None else tensors | self.ema.tensors()
+        return tensors if self.ema is None else tensors | dict(self.ema.named_tensors())
 
     def names_of_statistics(self) -> set[str]:
         """The names of what forward passes change."""
@@ -156,9 +155,9 @@ class TrainingRun:
             told = [f"weights of {source}", *remarks[0]]
         else:
             path = find_checkpoint(source)
-            if not (settings.weights_only or gives_weights_only(path, self.recipe.model)):
+            if not (settings.weights_only or needs_new_head(path, self.recipe.model)):
                 return self._resume(path)
-            told = [f"weights of {path}", *begin_from(path, engine.models)]
+            told = [f"weights of {path}", *load_weights_only(path, engine.models)]
         if self.ema is not None:
             self.ema.restart()
         return "; ".join(told)
@@ -168,7 +167,7 @@ class TrainingRun:
         description = describe_checkpoint(path)
         check_optimizer(path, description, self.recipe.optimizer.name)
         check_position(path, description, self._position)
-        averages = None if self.ema is None else self.ema.tensors()
+        averages = [] if self.ema is None else self.ema.named_tensors()
         had_average = load_models(path, self.engine.models, self.optimizer, averages)
         if self.ema is not None and not had_average:
             self.ema.restart()
@@ -180,9 +179,9 @@ class TrainingRun:
 
     def _resume_example(self, path: Path) -> str:
         """Go on where a `checkpoint.pth.tar` of the ImageNet example stands."""
-        from paddock.training.imagenet_example import resume_example
+        from paddock.training.imagenet_example import resume_imagenet_example
 
-        self.progress, told = resume_example(path, self)
+        self.progress, told = resume_imagenet_example(path, self)
         if self.ema is not None:
             self.ema.restart()
         return told

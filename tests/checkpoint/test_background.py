@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from paddock.checkpoint import directory
-from paddock.checkpoint.background import Background
+from paddock.checkpoint.background import BackgroundWriter
 from paddock.checkpoint.directory import CheckpointDirectory
 from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import StoredTensors, read_tensors
@@ -23,8 +23,8 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.error, self.writing = threading.Event(), None, 0
-        self._write = directory.write_share
-        monkeypatch.setattr(directory, "write_share", self._held)
+        self._write = directory.save_pieces
+        monkeypatch.setattr(directory, "save_pieces", self._held)
 
     def _held(self, *arguments: object) -> None:
         self.writing += 1
@@ -41,10 +41,10 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 def test_training_goes_on_and_latest_moves_when_it_is_complete(tmp_path: Path, gate: Gate) -> None:
     tensors = {"model.weight": torch.arange(6.0)}
-    with CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True) as checkpoints:
+    with CheckpointDirectory(tmp_path, keep=None, is_main=True, asynchronous=True) as checkpoints:
         checkpoints.prepare(tensors)
         path = checkpoints.save(1, tensors, {}, best=False)
-        checkpoints.settle()
+        checkpoints.wait_for_copy()
         tensors["model.weight"].zero_()  # the next update
         assert checkpoints.latest() is None and not (checkpoints.path / "latest").exists()
         gate.open.set()
@@ -56,18 +56,18 @@ def test_training_goes_on_and_latest_moves_when_it_is_complete(tmp_path: Path, g
 def test_the_copy_is_taken_while_the_next_passes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights wait for their update until they are copied; what a forward pass changes is copied at once."""
     copied = threading.Event()
-    copy = Background._copy
+    copy = BackgroundWriter._copy
 
-    def slow(self: Background, piece: Piece) -> Piece:
+    def slow(self: BackgroundWriter, piece: Piece) -> Piece:
         assert piece.name == "model.mean" or copied.wait(30)
         return copy(self, piece)
 
-    monkeypatch.setattr(Background, "_copy", slow)
+    monkeypatch.setattr(BackgroundWriter, "_copy", slow)
     tensors = {"model.weight": torch.arange(6.0), "model.mean": torch.arange(3.0)}
-    with CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True) as checkpoints:
-        path = checkpoints.save(1, tensors, {}, best=False, restless={"model.mean"})
+    with CheckpointDirectory(tmp_path, keep=None, is_main=True, asynchronous=True) as checkpoints:
+        path = checkpoints.save(1, tensors, {}, best=False, copy_now={"model.mean"})
         tensors["model.mean"].zero_()  # a forward pass
-        waiting = threading.Thread(target=checkpoints.settle)
+        waiting = threading.Thread(target=checkpoints.wait_for_copy)
         waiting.start()
         waiting.join(0.2)
         assert waiting.is_alive()
@@ -80,13 +80,13 @@ def test_the_copy_is_taken_while_the_next_passes_run(tmp_path: Path, monkeypatch
 
 def test_a_run_saves_the_same_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Running statistics and averages of weights too, however late the copy is taken."""
-    copy = Background._copy
+    copy = BackgroundWriter._copy
 
-    def slow(self: Background, piece: Piece) -> Piece:
+    def slow(self: BackgroundWriter, piece: Piece) -> Piece:
         time.sleep(0.001)
         return copy(self, piece)
 
-    monkeypatch.setattr(Background, "_copy", slow)
+    monkeypatch.setattr(BackgroundWriter, "_copy", slow)
     flags = ["--steps", "2", "--checkpoint.every", "1", "--checkpoint.keep", "2", "--train.ema", "0.9"]
     flags += ["--evaluate.every", "1", "--evaluate.batches", "1", "--train.epochs", "None", "--batch.global", "4"]
     flags += ["--data.training-images", "16", "--data.validation-images", "4", "--data.image-size", "32"]
@@ -101,7 +101,7 @@ def test_a_run_saves_the_same_in_the_background(tmp_path: Path, monkeypatch: pyt
 
 def test_one_at_a_time(tmp_path: Path, gate: Gate) -> None:
     tensors = {"model.weight": torch.zeros(3)}
-    with CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True) as checkpoints:
+    with CheckpointDirectory(tmp_path, keep=None, is_main=True, asynchronous=True) as checkpoints:
         checkpoints.save(1, tensors, {}, best=False)
         second = threading.Thread(target=checkpoints.save, args=(2, tensors, {}, False))
         second.start()
@@ -116,7 +116,7 @@ def test_an_error_comes_with_the_next_save_or_at_the_end(tmp_path: Path, gate: G
     tensors = {"model.weight": torch.zeros(3)}
     gate.error = MachineError("the disk is full")
     gate.open.set()
-    with CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True) as checkpoints:
+    with CheckpointDirectory(tmp_path, keep=None, is_main=True, asynchronous=True) as checkpoints:
         checkpoints.save(1, tensors, {}, best=False)
         with pytest.raises(MachineError, match="the disk is full"):
             checkpoints.save(2, tensors, {}, best=False)
@@ -124,7 +124,7 @@ def test_an_error_comes_with_the_next_save_or_at_the_end(tmp_path: Path, gate: G
         checkpoints.save(3, tensors, {}, best=False)
     with (
         pytest.raises(MachineError, match="the disk is full"),
-        CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True) as checkpoints,
+        CheckpointDirectory(tmp_path, keep=None, is_main=True, asynchronous=True) as checkpoints,
     ):
         gate.error = MachineError("the disk is full")
         checkpoints.save(4, tensors, {}, best=False)
@@ -132,7 +132,7 @@ def test_an_error_comes_with_the_next_save_or_at_the_end(tmp_path: Path, gate: G
 
 
 def test_a_run_that_fails_finishes_what_it_began_to_write(tmp_path: Path, gate: Gate) -> None:
-    checkpoints = CheckpointDirectory(tmp_path, keep=None, leads=True, asynchronous=True)
+    checkpoints = CheckpointDirectory(tmp_path, keep=None, is_main=True, asynchronous=True)
     with pytest.raises(ZeroDivisionError), checkpoints:
         checkpoints.save(1, {"model.weight": torch.zeros(3)}, {}, best=False)
         threading.Timer(0.1, gate.open.set).start()

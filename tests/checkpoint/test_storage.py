@@ -23,7 +23,7 @@ from paddock.checkpoint.storage import (
     saved_tensors,
     write_checkpoint,
 )
-from paddock.checkpoint.tensors import MODEL, OPTIMIZER, give_to_optimizer, room_for_optimizer, tensors_of
+from paddock.checkpoint.tensors import MODEL, OPTIMIZER, empty_optimizer_state, load_optimizer_state, tensors_of
 from paddock.errors import DataError, MachineError
 
 
@@ -45,7 +45,7 @@ def test_a_fused_optimizer_finds_its_step_counters_beside_its_parameters(fused: 
     elsewhere = torch.optim.AdamW(model.parameters())
     for group in elsewhere.param_groups:  # no kernel of meta's would be accepted as an argument
         group["fused"] = fused
-    room = room_for_optimizer(saved, [model], elsewhere)
+    room = empty_optimizer_state(saved, [model], elsewhere)
     places = {key.removeprefix(OPTIMIZER).split(".")[0]: tensor.device.type for key, tensor in room.items()}
     assert places == {"step": "meta" if fused else "cpu", "exp_avg": "meta", "exp_avg_sq": "meta"}
 
@@ -55,9 +55,9 @@ def test_round_trip_of_model_and_optimizer(tmp_path: Path) -> None:
     path = tmp_path / "step-1"
     write_checkpoint(path, tensors_of([model], optimizer), {"step": 2, "note": "é"})
     other, fresh = trained(seed=1)
-    state = room_for_optimizer(saved_tensors(path), [other], fresh)
+    state = empty_optimizer_state(saved_tensors(path), [other], fresh)
     read_tensors(path, {**tensors_of([other], None), **state})
-    give_to_optimizer(state, [other], fresh)
+    load_optimizer_state(state, [other], fresh)
     wanted, found = tensors_of([model], optimizer), tensors_of([other], fresh)
     assert wanted.keys() == found.keys() and len(wanted) == 4 * 4
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
@@ -101,7 +101,7 @@ def crash_when(name: str, monkeypatch: pytest.MonkeyPatch, error: Exception) -> 
 )
 def test_a_crash_while_saving_leaves_the_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     model, optimizer = trained()
-    checkpoints = CheckpointDirectory(tmp_path, keep=1, leads=True)
+    checkpoints = CheckpointDirectory(tmp_path, keep=1, is_main=True)
     checkpoints.save(1, tensors_of([model], optimizer), {}, best=False)
     with monkeypatch.context() as patch:
         crash_when(where, patch, RuntimeError("power cut"))
@@ -113,21 +113,21 @@ def test_a_crash_while_saving_leaves_the_old_ones(tmp_path: Path, monkeypatch: p
 
 def test_what_a_kill_left_half_written_is_ignored_and_cleaned_up(tmp_path: Path) -> None:
     model, optimizer = trained()
-    checkpoints = CheckpointDirectory(tmp_path, keep=None, leads=True)
+    checkpoints = CheckpointDirectory(tmp_path, keep=None, is_main=True)
     checkpoints.save(1, tensors_of([model], optimizer), {}, best=False)
     partial = tmp_path / "checkpoints" / ".step-00000002.partial"
     partial.mkdir()
     (partial / "shard.safetensors").write_bytes(b"half")
     (tmp_path / "checkpoints" / ".latest.17.partial").symlink_to("step-00000001")
     assert find_checkpoint(tmp_path).name == "step-00000001"
-    again = CheckpointDirectory(tmp_path, keep=None, leads=True)  # the next run in this place
+    again = CheckpointDirectory(tmp_path, keep=None, is_main=True)  # the next run in this place
     assert sorted(path.name for path in again.path.iterdir()) == ["latest", "step-00000001"]
 
 
 def test_what_goes_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash while an old one is deleted leaves no half of it under its name."""
     model, optimizer = trained()
-    checkpoints = CheckpointDirectory(tmp_path, keep=1, leads=True)
+    checkpoints = CheckpointDirectory(tmp_path, keep=1, is_main=True)
     checkpoints.save(1, tensors_of([model], optimizer), {}, best=False)
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
     checkpoints.save(2, tensors_of([model], optimizer), {}, best=False)
@@ -138,7 +138,7 @@ def test_what_goes_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = trained()
-    checkpoints = CheckpointDirectory(tmp_path, keep=None, leads=True)
+    checkpoints = CheckpointDirectory(tmp_path, keep=None, is_main=True)
     checkpoints.save(1, tensors_of([model], optimizer), {}, best=False)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     crash_when("paddock.checkpoint.storage.write_pieces", monkeypatch, full)
@@ -150,7 +150,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_latest_best_and_keep(tmp_path: Path) -> None:
     model, optimizer = trained()
-    checkpoints = CheckpointDirectory(tmp_path, keep=2, leads=True)
+    checkpoints = CheckpointDirectory(tmp_path, keep=2, is_main=True)
     for step, best in ((1, True), (2, False), (3, False), (4, False)):
         checkpoints.save(step, tensors_of([model], optimizer), {}, best)
     folder = tmp_path / "checkpoints"

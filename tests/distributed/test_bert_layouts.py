@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paddock.checkpoint.loading import begin_from
+from paddock.checkpoint.loading import load_weights_only
 from paddock.checkpoint.storage import write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
 from paddock.config.layouts import legal_layouts, with_layout
@@ -134,7 +134,7 @@ def losses_after_beginning(rank: int, recipes: list[dict[str, Any]], path: str) 
     found, world = [], this_world()
     for recipe in map(recipe_from_dict, recipes):
         engine = lay_out(recipe, check_recipe(recipe, world.size), world)
-        remarks = begin_from(Path(path), engine.models)
+        remarks = load_weights_only(Path(path), engine.models)
         task = build_task(recipe)
         samples = task.training_samples()
         batch = task.collate([samples[index] for index in range(4)])

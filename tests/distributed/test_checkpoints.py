@@ -34,6 +34,7 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.layout import derive_layout
 from paddock.parallel.mesh import build_mesh
 from paddock.testing.pool import ProcessPool, WorkFailed
+from paddock.training.ema import ExponentialMovingAverage
 
 CONFIG = GPT2Config(layers=4, hidden=32, heads=4, vocab=101, context=16, dropout=0.0)
 """The vocabulary lies unevenly over any number of processes."""
@@ -63,7 +64,9 @@ Saved = tuple[Path, dict[str, str], float]
 """A checkpoint, a digest of every tensor in it, and the loss of the next step."""
 
 
-def build(rank: int, world: int, layout: dict[str, Any], seed: int) -> tuple[Engine, Optimizer]:
+def build(
+    rank: int, world: int, layout: dict[str, Any], seed: int
+) -> tuple[Engine, Optimizer, ExponentialMovingAverage]:
     parallel = ParallelConfig(**layout)
     shape = derive_layout(parallel, world)
     accumulation = 8 // shape.data if shape.pipeline == 1 else 4
@@ -77,7 +80,8 @@ def build(rank: int, world: int, layout: dict[str, Any], seed: int) -> tuple[Eng
         micro_batches=accumulation,
     )
     fill(engine, seed)
-    return engine, torch.optim.AdamW(engine.trained, lr=1e-2, foreach=False)
+    ema = ExponentialMovingAverage(engine.models, 0.5, engine.parts.values())
+    return engine, torch.optim.AdamW(engine.trained, lr=1e-2, foreach=False), ema
 
 
 def step(engine: Engine, optimizer: Optimizer, number: int, before_update: Callable[[], None] = lambda: None) -> float:
@@ -98,13 +102,13 @@ def step(engine: Engine, optimizer: Optimizer, number: int, before_update: Calla
     return float(loss) / count
 
 
-def contents(engine: Engine, optimizer: Optimizer) -> dict[str, str]:
+def contents(engine: Engine, optimizer: Optimizer, ema: ExponentialMovingAverage) -> dict[str, str]:
     """A digest of every tensor that is here, whole, and of each copy of what is here twice."""
     found: dict[str, str] = {}
-    for model in engine.models:
-        for name, tensor in tensors_of([model], optimizer).items():
-            digest = hashlib.sha256(whole(tensor).contiguous().numpy().tobytes()).hexdigest()
-            assert found.setdefault(name, digest) == digest, f"two copies of {name} differ"
+    named = [pair for model in engine.models for pair in tensors_of([model], optimizer).items()]
+    for name, tensor in [*named, *ema.named_tensors()]:
+        digest = hashlib.sha256(whole(tensor).contiguous().numpy().tobytes()).hexdigest()
+        assert found.setdefault(name, digest) == digest, f"two copies of {name} differ"
     return found
 
 
@@ -114,16 +118,17 @@ def whole(tensor: Tensor) -> Tensor:
 
 def train_and_save(rank: int, world: int, layout: dict[str, Any], path: Path) -> tuple[dict[str, str], float]:
     """A step, a checkpoint, and the loss of the next step."""
-    engine, optimizer = build(rank, world, layout, seed=1)
+    engine, optimizer, ema = build(rank, world, layout, seed=1)
     step(engine, optimizer, 0)
-    write_checkpoint(path, tensors_of(engine.models, optimizer), {"step": 1})
-    return contents(engine, optimizer), step(engine, optimizer, 1)
+    ema.update(1)
+    write_checkpoint(path, tensors_of(engine.models, optimizer) | dict(ema.named_tensors()), {"step": 1})
+    return contents(engine, optimizer, ema), step(engine, optimizer, 1)
 
 
 def load_and_train(rank: int, world: int, layout: dict[str, Any], path: Path) -> tuple[dict[str, str], float]:
-    engine, optimizer = build(rank, world, layout, seed=2)
-    load_models(path, engine.models, optimizer)
-    return contents(engine, optimizer), step(engine, optimizer, 1)
+    engine, optimizer, ema = build(rank, world, layout, seed=2)
+    assert load_models(path, engine.models, optimizer, ema.named_tensors())
+    return contents(engine, optimizer, ema), step(engine, optimizer, 1)
 
 
 def merged(results: list[tuple[dict[str, str], float]]) -> tuple[dict[str, str], float]:
@@ -155,7 +160,7 @@ def save_layout(pool: ProcessPool, layout: dict[str, Any], path: Path) -> Saved:
 def check_pair(pool: ProcessPool, source: Saved, layout: dict[str, Any]) -> None:
     path, digests, loss = source
     found, next_loss = merged(pool.run(load_and_train, pool.size, layout, path))
-    assert found.keys() == digests.keys() and len(found) == 4 * len(parameter_names(CONFIG))
+    assert found.keys() == digests.keys() and len(found) == 5 * len(parameter_names(CONFIG))
     assert {name for name in found if found[name] != digests[name]} == set()
     assert next_loss == pytest.approx(loss, rel=1e-5)
 
@@ -188,10 +193,10 @@ def test_fewer_and_fewer_processes(saved: list[Saved], tmp_path: Path) -> None:
 
 
 def load_and_save(rank: int, layout: dict[str, Any], source: Path, path: Path) -> dict[str, str]:
-    engine, optimizer = build(rank, 2, layout, seed=2)
-    load_models(source, engine.models, optimizer)
-    write_checkpoint(path, tensors_of(engine.models, optimizer), {})
-    return contents(engine, optimizer)
+    engine, optimizer, ema = build(rank, 2, layout, seed=2)
+    load_models(source, engine.models, optimizer, ema.named_tensors())
+    write_checkpoint(path, tensors_of(engine.models, optimizer) | dict(ema.named_tensors()), {})
+    return contents(engine, optimizer, ema)
 
 
 def test_every_part_is_written_once_and_by_all(saved: list[Saved]) -> None:
@@ -232,13 +237,15 @@ def test_training_goes_on_while_all_processes_write(pool: ProcessPool, tmp_path:
 
 def save_in_background(rank: int, layout: dict[str, Any], run_dir: Path) -> tuple[dict[str, str], float]:
     """Steps and checkpoints by turns; returns what the first checkpoint must hold."""
-    engine, optimizer = build(rank, 4, layout, seed=1)
+    engine, optimizer, ema = build(rank, 4, layout, seed=1)
     loss = step(engine, optimizer, 0)
-    first = contents(engine, optimizer)
-    with CheckpointDirectory(run_dir, keep=None, leads=rank == 0, asynchronous=True) as checkpoints:
+    ema.update(1)
+    first = contents(engine, optimizer, ema)
+    with CheckpointDirectory(run_dir, keep=None, is_main=rank == 0, asynchronous=True) as checkpoints:
         for number in (1, 2):
-            checkpoints.save(number, tensors_of(engine.models, optimizer), {}, best=False)
-            loss = step(engine, optimizer, number, checkpoints.settle)
+            tensors = tensors_of(engine.models, optimizer) | dict(ema.named_tensors())
+            checkpoints.save(number, tensors, {}, best=False)
+            loss = step(engine, optimizer, number, checkpoints.wait_for_copy)
     return first, loss
 
 
@@ -272,7 +279,7 @@ def test_a_kill_while_saving_leaves_the_newest_complete_one(tmp_path: Path, asyn
             stored = StoredTensors(newest, "model.")
             assert all(torch.equal(stored[name], torch.full((SIZE,), float(number))) for name in ("whole", "cut"))
             reached = number
-    CheckpointDirectory(tmp_path, keep=None, leads=True)
+    CheckpointDirectory(tmp_path, keep=None, is_main=True)
     assert not list((tmp_path / "checkpoints").glob(".*"))
 
 
@@ -282,7 +289,7 @@ SIZE = 500_001
 def save_until_killed(rank: int, run_dir: Path, reached: int, asynchronous: bool, victim: int, moment: float) -> None:
     """Every tensor of checkpoint n is full of n."""
     mesh = init_device_mesh("cpu", (2,))
-    checkpoints = CheckpointDirectory(run_dir, keep=2, leads=rank == 0, asynchronous=asynchronous)
+    checkpoints = CheckpointDirectory(run_dir, keep=2, is_main=rank == 0, asynchronous=asynchronous)
     for number in itertools.count(reached + 1):
         whole = torch.full((SIZE,), float(number))
         tensors = {"model.whole": whole, "model.cut": distribute_tensor(whole, mesh, [Shard(0)])}

@@ -14,7 +14,7 @@ from paddock.cli.arguments import parse_recipe_command
 from paddock.cli.main import run
 from paddock.cli.train import TrainOptions
 from paddock.config.recipe import Recipe
-from paddock.tasks.registry import build_task
+from paddock.jobs.task import build_task
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
 from paddock.testing.tiny import losses, paddock

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from paddock.models.bert.config import BertConfig
     from paddock.models.bert.model import Bert
-    from paddock.models.weight_names import HuggingFaceNames
+    from paddock.models.weight_names import HuggingFaceNames, TensorRule
 
 
 class BertFamily(Family):
@@ -51,6 +51,9 @@ class BertFamily(Family):
         from paddock.models.bert.parallel import tensor_plan
 
         return tensor_plan(model, sequence)
+
+    def tensor_rules(self, config: BertConfig) -> list[TensorRule]:
+        return self.huggingface().tensors(config)
 
     def huggingface(self) -> HuggingFaceNames:
         from paddock.models.bert import huggingface

@@ -6,7 +6,7 @@ Their queries, keys and values are three tensors, each of all heads; ours are on
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddock.errors import ConfigError, DataError
@@ -24,12 +24,11 @@ from paddock.models.weight_names import (
     same,
 )
 
-TIED_NAMES = {
+TIED_NAMES: Mapping[str, str] = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-FIELDS_WITHOUT_SHAPE = ("heads", "activation", "norm_eps")
-HEADS = ("bert.pooler.", "cls.predictions.", "cls.seq_relationship.", "qa_outputs.", "classifier.")
+HEADS: Sequence[str] = ("bert.pooler.", "cls.predictions.", "cls.seq_relationship.", "qa_outputs.", "classifier.")
 
 # Files of the bare encoder lack the prefix.
 _BARE = re.compile(r"(embeddings|encoder|pooler)\.")

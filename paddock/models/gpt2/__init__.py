@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from paddock.models.gpt2.config import GPT2Config
     from paddock.models.gpt2.model import GPT2
-    from paddock.models.weight_names import HuggingFaceNames
+    from paddock.models.weight_names import HuggingFaceNames, TensorRule
 
 
 class GPT2Family(Family):
@@ -43,6 +43,9 @@ class GPT2Family(Family):
         from paddock.models.gpt2.parallel import tensor_plan
 
         return tensor_plan(model, sequence)
+
+    def tensor_rules(self, config: GPT2Config) -> list[TensorRule]:
+        return self.huggingface().tensors(config)
 
     def huggingface(self) -> HuggingFaceNames:
         from paddock.models.gpt2 import huggingface

@@ -24,9 +24,8 @@ from paddock.models.weight_names import (
     same,
 )
 
-TIED_NAMES = {"lm_head.weight": "transformer.wte.weight"}
+TIED_NAMES: Mapping[str, str] = {"lm_head.weight": "transformer.wte.weight"}
 HEADS: Sequence[str] = ()
-FIELDS_WITHOUT_SHAPE = ("heads", "activation", "norm_eps")
 
 _PREFIX = "transformer."
 # Causal masks that old versions saved among the weights.

@@ -150,7 +150,7 @@ def _log_softmax(logits: Tensor, partition: VocabularyPartition | None) -> Tenso
 
 
 class _Targets:
-    """The columns of a chunk's targets. A row whose target is ignored, or elsewhere, points at column 0 with weight 0."""
+    """The columns of a chunk's targets. Where a row has none here, it points at column 0 with weight 0."""
 
     def __init__(self, labels: Tensor, size: int, partition: VocabularyPartition | None) -> None:
         self.counts = labels != IGNORED

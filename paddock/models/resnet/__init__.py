@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from paddock.models.resnet.config import ResNetConfig
     from paddock.models.resnet.model import ResNet
-    from paddock.models.weight_names import HuggingFaceNames, WeightNames
+    from paddock.models.weight_names import HuggingFaceNames, TensorRule, WeightNames
 
 
 class ResNetFamily(Family):
@@ -41,6 +41,9 @@ class ResNetFamily(Family):
         size = shape.source
         images = torch.randn(samples, size, size, IMAGE_CHANNELS, generator=generator).permute(0, 3, 1, 2)
         return {"images": images, "labels": torch.randint(config.classes, (samples,), generator=generator)}
+
+    def tensor_rules(self, config: ResNetConfig) -> list[TensorRule]:
+        return self.huggingface().tensors(config)
 
     def huggingface(self) -> HuggingFaceNames:
         from paddock.models.resnet import huggingface

@@ -86,6 +86,7 @@ class Block:
 class ResNetConfig(ModelConfig):
     """A residual network for images; ResNet, wide ResNet and ResNeXt are one module."""
 
+    fields_without_shape: ClassVar = ("stride",)
     has_stages: ClassVar[bool] = False  # activations would have to travel channels-last
 
     family: Literal["resnet"] = "resnet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddock.errors import ConfigError
@@ -11,8 +11,7 @@ from paddock.models.resnet.weights import HEAD, layers, rule, shapes
 from paddock.models.weight_names import TensorRule, numbered_labels, refuse
 
 TIED_NAMES: Mapping[str, str] = {}
-FIELDS_WITHOUT_SHAPE = ("stride",)
-HEADS = ("classifier.",)
+HEADS: Sequence[str] = ("classifier.",)
 
 _PREFIX = "resnet."
 _CLASSIFIER = "classifier.1"

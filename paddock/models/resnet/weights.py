@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from paddock.models.resnet.config import Convolution, ResNetConfig
 from paddock.models.weight_names import TensorRule, same
 
 TIED_NAMES: Mapping[str, str] = {}
 HEAD = "fc"
-HEADS = (f"{HEAD}.",)
+HEADS: Sequence[str] = (f"{HEAD}.",)
 
 # What wrappers put before every name: DistributedDataParallel, torch.compile, and trainers that hold the model.
 _WRAPPERS = re.compile(r"^((module|_orig_mod|model)\.)+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,8 @@ from paddock.models.config import Exchange, ModelConfig, UnitCost, check_heads
 
 class TransformerConfig(ModelConfig):
     """A stack of blocks of attention and feed-forward layers over learned positions."""
+
+    fields_without_shape: ClassVar = ("heads", "activation", "norm_eps")
 
     layers: int = Field(12, gt=0)
     """Transformer blocks."""

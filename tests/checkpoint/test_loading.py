@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from paddock.checkpoint.loading import begin_from, load_models
+from paddock.checkpoint.loading import load_models, load_weights_only
 from paddock.checkpoint.storage import write_checkpoint
-from paddock.checkpoint.tensors import AVERAGE, MODEL
+from paddock.checkpoint.tensors import EMA, MODEL
 from paddock.config.recipe import recipe_from_dict
 from paddock.errors import ConfigError, DataError, UserError
 from paddock.models.bert.config import BertConfig, Head
@@ -49,13 +49,13 @@ def changed(before: Bert, after: Bert) -> set[str]:
     return {name for name, value in before.state_dict().items() if not torch.equal(value, state[name])}
 
 
-@pytest.mark.parametrize("prefix", [MODEL, AVERAGE])
+@pytest.mark.parametrize("prefix", [MODEL, EMA])
 @pytest.mark.parametrize("ours", HEADS)
 @pytest.mark.parametrize("theirs", HEADS)
 def test_heads_of_other_tasks_begin_anew(theirs: Head, ours: Head, prefix: str, tmp_path: Path) -> None:
     """Also where both have a weight of the same name and shape, which mean different things."""
     trained, model, untouched = drawn(1, theirs), drawn(2, ours), drawn(2, ours)
-    remarks = begin_from(saved(tmp_path, trained, prefix), [model])
+    remarks = load_weights_only(saved(tmp_path, trained, prefix), [model])
     encoder = {name for name, _ in model.named_parameters() if not name.startswith("head.")}
     state = trained.state_dict()
     assert all(torch.equal(model.get_parameter(name), state[name]) for name in encoder)
@@ -71,7 +71,9 @@ def test_heads_of_other_tasks_begin_anew(theirs: Head, ours: Head, prefix: str, 
     assert second == f"in it and left out: {', '.join(their_head)}"
 
 
-def refused(path: Path, model: Any, *words: str, use: Any = begin_from, kind: type[UserError] = DataError) -> None:
+def refused(
+    path: Path, model: Any, *words: str, use: Any = load_weights_only, kind: type[UserError] = DataError
+) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(kind) as caught:
         use(path, [model])
@@ -87,7 +89,7 @@ def test_a_missing_tensor_of_the_encoder(tmp_path: Path) -> None:
     refused(path, drawn(2, "question_answering", vocab=12), "of another shape: model.embedding.token.weight")
 
 
-@pytest.mark.parametrize("use", [begin_from, load_models])
+@pytest.mark.parametrize("use", [load_weights_only, load_models])
 def test_settings_that_no_shape_shows(use: Any, tmp_path: Path) -> None:
     path = saved(tmp_path, drawn(1, "question_answering"))
     for field, value in (("heads", 4), ("activation", "relu"), ("norm_eps", 1e-6)):
@@ -106,12 +108,12 @@ def test_a_head_that_is_not_there_is_not_used(tmp_path: Path) -> None:
 
 def test_a_head_for_other_classes(tmp_path: Path) -> None:
     path = saved(tmp_path, drawn(1, "sequence_classification", classes=3))
-    for use in (begin_from, load_models):
+    for use in (load_weights_only, load_models):
         two = drawn(2, "sequence_classification")
         refused(path, two, "head.output.weight [3, 8], not [2, 8]", "--model.reset-head", use=use)
     for classes in (2, 3):
         model, untouched = (drawn(2, "sequence_classification", classes=classes, reset_head=True) for _ in range(2))
-        (begun, left_out) = begin_from(path, [model])
+        (begun, left_out) = load_weights_only(path, [model])
         assert not any(name.startswith("head.") for name in changed(untouched, model))
         assert "head.pooler.weight" in begun and "head.output.bias" in left_out
     whole = drawn(2, "sequence_classification", classes=3, reset_head=True)

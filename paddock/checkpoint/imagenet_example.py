@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from paddock.checkpoint.tensors import OPTIMIZER, give_to_optimizer
+from paddock.checkpoint.tensors import OPTIMIZER, load_optimizer_state
 from paddock.checkpoint.weight_files import read_torch
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
-from paddock.models.registry import parameter_names, public_weights_of
+from paddock.models.registry import family_named, parameter_names
 from paddock.parallel.placement import local, part_like
 
 KEYS = ("epoch", "state_dict", "best_acc1", "optimizer")
@@ -23,7 +23,7 @@ MOMENTUM = "momentum_buffer"
 
 
 @dataclass(frozen=True)
-class ExampleState:
+class ImageNetExampleState:
     """A training run of the example, between two epochs."""
 
     epochs: int
@@ -36,7 +36,7 @@ class ExampleState:
     """Of SGD: lr (of the next epoch), momentum, weight_decay …"""
 
 
-def read_example(path: Path, config: ModelConfig) -> ExampleState:
+def read_imagenet_example(path: Path, config: ModelConfig) -> ImageNetExampleState:
     """The state in a file whose weights fit `config`, or a DataError why there is none to go on from."""
     content = read_torch(path) if path.is_file() and path.suffix != ".safetensors" else None
     missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
@@ -61,10 +61,10 @@ def read_example(path: Path, config: ModelConfig) -> ExampleState:
         shape = getattr(buffer, "shape", ())
         if shape != content["state_dict"][names[name]].shape:
             raise _no_state(path, f"the momentum of {name} has the shape {list(shape)}")
-    return ExampleState(epochs, best, momentum, {key: value for key, value in group.items() if key != "params"})
+    return ImageNetExampleState(epochs, best, momentum, {key: value for key, value in group.items() if key != "params"})
 
 
-def give_momentum(state: ExampleState, models: Sequence[nn.Module], optimizer: Optimizer) -> None:
+def load_momentum(state: ImageNetExampleState, models: Sequence[nn.Module], optimizer: Optimizer) -> None:
     """Let an optimizer go on with it; each process takes the part that it holds."""
     if not state.momentum:
         return
@@ -74,12 +74,12 @@ def give_momentum(state: ExampleState, models: Sequence[nn.Module], optimizer: O
             buffer = torch.empty_like(parameter.data)
             local(buffer).copy_(part_like(state.momentum[name], parameter.data))
             tensors[f"{OPTIMIZER}{MOMENTUM}.{name}"] = buffer
-    give_to_optimizer(tensors, models, optimizer)
+    load_optimizer_state(tensors, models, optimizer)
 
 
 def _parameters_in_order(state_dict: Mapping[str, Any], config: ModelConfig) -> dict[str, str]:
     """Our names of the parameters, in the order in which the file's model had them, each with the file's own name."""
-    canonical = public_weights_of(config.family).canonical_name
+    canonical = family_named(config.family).public_files().canonical_name
     ours = set(parameter_names(config))
     return {name: found for found in state_dict if (name := canonical(found)) in ours}
 

@@ -1,4 +1,4 @@
-"""A moving average of the weights, which is often better than the weights themselves."""
+"""EMA: an exponential moving average of the weights, which is often better than the weights themselves."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from paddock.checkpoint.tensors import AVERAGE
+from paddock.checkpoint.tensors import EMA
 from paddock.parallel.placement import local
 
 
-class WeightAverage:
+class ExponentialMovingAverage:
     """Lies over processes as the weights do. Running statistics are averaged along with them."""
 
     def __init__(self, models: Sequence[nn.Module], decay: float, parts: Collection[nn.Module] = ()) -> None:
@@ -29,9 +29,9 @@ class WeightAverage:
         """The averages of the running statistics."""
         return self._averages[self._count :]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """As a checkpoint has them."""
-        return {AVERAGE + name: average for (name, _), average in zip(self._named, self._averages, strict=True)}
+    def named_tensors(self) -> list[tuple[str, Tensor]]:
+        """The averages with their names in a checkpoint; of a weight that two stages here hold there are two."""
+        return [(EMA + name, average) for (name, _), average in zip(self._named, self._averages, strict=True)]
 
     @torch.no_grad()
     def restart(self) -> None:
