@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from paddock.devices import DeviceAdapter
+from paddock.parallel.attempts import store_of_attempt
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def join_world(adapter: DeviceAdapter) -> Iterator[World]:
     adapter.activate(local_rank)
     device = adapter.torch_device(local_rank)
     if size > 1:
-        dist.init_process_group(adapter.backend, rank=rank, world_size=size)
+        store = store_of_attempt(rank, size)
+        dist.init_process_group(adapter.backend, rank=rank, world_size=size, store=store)
     try:
         yield World(rank, size, adapter, device)
     finally:
