@@ -18,6 +18,7 @@ from typing import Any
 
 from paddock.errors import MachineError, UserError
 from paddock.launch.stop import STOP_SIGNALS
+from paddock.plugins import is_known
 
 # How gloo, the TCP store and friends say that somebody else has gone.
 PEER_IS_GONE = re.compile(
@@ -114,7 +115,7 @@ def error_to_json(error: UserError) -> dict[str, Any]:
 def error_from_json(user: dict[str, Any]) -> UserError:
     """The error that another process told of."""
     kind: Any = None
-    if user["module"].split(".")[0] == "paddock":
+    if is_known(user["module"]):
         kind = getattr(importlib.import_module(user["module"]), user["name"], None)
     if not (isinstance(kind, type) and issubclass(kind, UserError)):
         kind = UserError

@@ -23,6 +23,7 @@ from paddock.launch.environment import added_to_environment, under_torchrun, wor
 from paddock.launch.nodes import SECONDS_TO_MEET, could_not_meet
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.target import check_target, resolve
+from paddock.plugins import modules_for_workers
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous import RendezvousHandler
@@ -51,6 +52,7 @@ def run(
     else:
         with tempfile.TemporaryDirectory(prefix="paddock-launch-") as reports:
             spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
+            spec |= {"modules": modules_for_workers(), "path": sys.path}
             _run_many(spec, options, run_dir / "errors", Path(reports))
 
 
