@@ -22,8 +22,9 @@ def rows(best: dict[str, Result]) -> list[Row]:
 def figures(best: dict[str, Result], work: str, cost: int) -> list[Row]:
     """What was measured; `work` of a row takes so many times the operations of a forward pass."""
     from paddock.config.load import load_recipe
+    from paddock.models.config import SampleShape
 
-    flops = cost * load_recipe("bert/base-uncased-squad").model.forward_flops(SEQUENCE)
+    flops = cost * load_recipe("bert/base-uncased-squad").model.forward_flops(SampleShape(SEQUENCE))
     table: list[Row] = [("best GEMM, GFLOP/s", best["gemm"]["speed"] / 1e9, "")]
     table += [(f"{name}, rows/s", result["speed"], "") for name, result in best.items() if name != "gemm"]
     table += [(f"{name}, peak MB", result["memory"] / 1e6, "") for name, result in best.items() if name != "gemm"]

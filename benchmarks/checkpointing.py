@@ -30,7 +30,8 @@ from paddock.checkpoint.directory import CheckpointDirectory
 from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
-from paddock.models.build import assemble, fill
+from paddock.models.build import build_engine, initialize_engine
+from paddock.models.config import SampleShape
 from paddock.models.gpt2.config import GPT2Config
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine
@@ -83,10 +84,10 @@ def main() -> None:
 def build(rank: int, world: int, layout: dict[str, Any], trained: bool) -> tuple[Engine, Optimizer]:
     parallel = ParallelConfig(**layout)
     mesh = build_mesh(derive_layout(parallel, world), rank, "cpu")
-    engine = assemble(
-        CONFIG, parallel, mesh, torch.device("cpu"), micro=1, sample_size=1024, micro_batches=parallel.pipeline
+    engine = build_engine(
+        CONFIG, parallel, mesh, torch.device("cpu"), micro=1, shape=SampleShape(1024), micro_batches=parallel.pipeline
     )
-    fill(engine, 1)
+    initialize_engine(engine, 1)
     optimizer = torch.optim.AdamW(engine.trained)
     if trained:
         for parameter in engine.trained:

@@ -19,8 +19,9 @@ TOKENS = BATCH * SEQUENCE
 def rows(best: dict[str, Result]) -> list[Row]:
     """The ratios that the project promises."""
     from paddock.config.load import load_recipe
+    from paddock.models.config import SampleShape
 
-    flops_per_token = 3 * load_recipe("gpt2/117m").model.forward_flops(SEQUENCE) / SEQUENCE
+    flops_per_token = 3 * load_recipe("gpt2/117m").model.forward_flops(SampleShape(SEQUENCE)) / SEQUENCE
     ours = best["paddock-loop"]
     return [
         ("best GEMM, GFLOP/s", best["gemm"]["speed"] / 1e9, ""),
@@ -85,7 +86,7 @@ def paddock_loop(steps: int, compiled: bool = False) -> Result:
     optimizer = build_optimizer(list(model.parameters()), recipe.optimizer)
     started = time.perf_counter()
     if compiled:
-        assert compile_blocks(model.blocks(), "on", adapter, recipe.model.num_parameters())
+        assert compile_blocks(model.unit_modules(), "on", adapter, recipe.model.num_parameters())
     seconds = time.perf_counter() - started
     tokens = torch.randint(0, 50257, (BATCH, SEQUENCE + 1))
 

@@ -19,7 +19,8 @@ from report import keep
 
 from paddock.config.load import load_recipe
 from paddock.devices import select
-from paddock.models.build import assemble, fill
+from paddock.models.build import build_engine, initialize_engine
+from paddock.models.config import SampleShape
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.engine import Engine
 from paddock.parallel.layout import Layout
@@ -34,16 +35,16 @@ def build(rank: int, **changes: Any) -> Engine:
     parallel = ParallelConfig(**changes)
     data = parallel.data if isinstance(parallel.data, int) else 1
     mesh = build_mesh(Layout(data, parallel.tensor, parallel.pipeline), rank, "cpu")
-    engine = assemble(
+    engine = build_engine(
         load_recipe("gpt2/117m").model,
         parallel,
         mesh,
         torch.device("cpu"),
         micro=1,
-        sample_size=SEQUENCE,
+        shape=SampleShape(SEQUENCE),
         micro_batches=1,
     )
-    fill(engine, 0)
+    initialize_engine(engine, 0)
     engine.train()
     return engine
 

@@ -100,11 +100,11 @@ def ours(work: str, images: Tensor, labels: Tensor) -> Callable[[], object]:
     from paddock.config.load import load_recipe
     from paddock.config.rules import check_layout
     from paddock.devices import select
-    from paddock.jobs.training_run import lay_out
-    from paddock.models.build import accelerate
+    from paddock.models.build import optimize_for_inference
     from paddock.parallel.world import World
     from paddock.training.optimizer import build_optimizer
     from paddock.training.precision import LossScale, autocast_for
+    from paddock.training.run import engine_for
     from paddock.training.schedule import in_steps
     from paddock.training.step import StepSettings, TrainingStep
 
@@ -112,11 +112,11 @@ def ours(work: str, images: Tensor, labels: Tensor) -> Callable[[], object]:
     recipe, adapter = load_recipe("resnet/50"), select("cpu")
     adapter.prepare()
     world = World(0, 1, adapter, torch.device("cpu"))
-    engine = lay_out(recipe, check_layout(recipe, 1), world)
+    engine = engine_for(recipe, check_layout(recipe, 1), world)
     autocast = autocast_for(recipe.precision, adapter)
     if work == "inference":
         engine.train(False)
-        accelerate(engine.models)
+        optimize_for_inference(engine.models)
         return lambda: engine.outputs([{"images": images}], autocast)
     engine.train()
     step = TrainingStep(

@@ -133,9 +133,7 @@ def save_folder(
     problems = names_that_differ({rule.ours for rule in rules}, set(state))
     if problems:
         raise DataError("the weights are not those of the config", why="; ".join(problems))
-    settings = theirs.to_huggingface_config(
-        config, dtype=dtype, bos_token_id=bos_token_id, eos_token_id=eos_token_id
-    )
+    settings = theirs.to_huggingface_config(config, dtype=dtype, bos_token_id=bos_token_id, eos_token_id=eos_token_id)
     settings |= _named(labels, settings)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

@@ -7,7 +7,7 @@ recipes. Importing it does not import torch.
 from paddock.devices.adapter import DeviceAdapter
 from paddock.devices.availability import Availability, probe
 from paddock.devices.peak import measure_gemm_flops
-from paddock.devices.registry import adapter_named, adapter_of, all_adapters, register, select
+from paddock.devices.registry import adapter_named, adapter_of, all_adapters, device_names, register, select
 
 __all__ = [
     "Availability",
@@ -15,6 +15,7 @@ __all__ = [
     "adapter_named",
     "adapter_of",
     "all_adapters",
+    "device_names",
     "measure_gemm_flops",
     "probe",
     "register",

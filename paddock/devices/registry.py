@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paddock import plugins
 from paddock.devices.adapter import DeviceAdapter
 from paddock.devices.availability import Availability, probe
 from paddock.devices.cpu import CPU
@@ -43,27 +44,47 @@ UNKNOWN = DeviceAdapter(
 
 
 def register(adapter: DeviceAdapter) -> None:
-    """Add a kind of device; `--device` then knows it."""
+    """Add a kind of device; `--device` then knows it. An installed package brings one by the entry point
+    `paddock.devices` instead, and need not be imported."""
     if adapter.name in (*_ADAPTERS, "auto"):
         raise ValueError(f'a device named "{adapter.name}" is registered already')
     _ADAPTERS[adapter.name] = adapter
     _BY_TYPE.setdefault(adapter.torch_type, adapter)
+    plugins.remember(plugins.caller())
+
+
+def device_names() -> list[str]:
+    """Every kind of device that this package or another one brings, whether or not it can be used."""
+    return [*_ADAPTERS, *(name for name in plugins.names("devices") if name not in _ADAPTERS)]
 
 
 def all_adapters() -> tuple[DeviceAdapter, ...]:
-    return tuple(_ADAPTERS.values())
+    """The adapters of all kinds of device; an error, if a package brings one that cannot be used."""
+    return tuple(adapter_named(name) for name in device_names())
 
 
 def adapter_named(name: str) -> DeviceAdapter:
     """The adapter of that name, whether or not such a device is here."""
     if name not in _ADAPTERS:
-        raise bad_value("device", name, "there is no such device", did_you_mean(name, ["auto", *_ADAPTERS]))
+        _ADAPTERS[name] = adapter = _from_a_package(name)
+        _BY_TYPE.setdefault(adapter.torch_type, adapter)
     return _ADAPTERS[name]
 
 
 def adapter_of(device: torch.device) -> DeviceAdapter:
     """What is known of the device that a tensor lies on. A look-up, which torch.compile traces too."""
     return _BY_TYPE.get(device.type, UNKNOWN)
+
+
+def _from_a_package(name: str) -> DeviceAdapter:
+    adapter = plugins.find("devices", name)
+    if adapter is None:
+        raise bad_value("device", name, "there is no such device", did_you_mean(name, ["auto", *device_names()]))
+    if not isinstance(adapter, DeviceAdapter):
+        raise plugins.unusable("devices", name, f"it is a {type(adapter).__name__}, and not a DeviceAdapter")
+    if adapter.name != name:
+        raise plugins.unusable("devices", name, f'the adapter calls itself "{adapter.name}"')
+    return adapter
 
 
 def select(name: str) -> DeviceAdapter:

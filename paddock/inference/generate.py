@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from paddock.errors import ConfigError, DataError, NumericsError, bad_value
 from paddock.inference.sampling import SamplingOptions, choose
+from paddock.models.layers.cache import KeyValueCache
 from paddock.models.modes import evaluating
 from paddock.parallel.seeds import seed_for
 
@@ -65,7 +66,7 @@ def _continue(
         for copy in range(copies)
     ]
     tokens = torch.tensor([list(prompts[prompt]) for prompt in batch], device=device)
-    cache = model.new_cache(len(batch), tokens.shape[1] + options.max_new_tokens - 1)
+    cache = KeyValueCache(model, len(batch), tokens.shape[1] + options.max_new_tokens - 1)
     logits = model(tokens, cache=cache).squeeze(1)
     if copies > 1:  # a prompt is computed once, whatever comes of it
         rows = torch.arange(len(batch), device=device).repeat_interleave(copies)
@@ -92,7 +93,7 @@ def _continue(
 
 def _batches(model: Any, prompts: Sequence[Sequence[int]], options: SamplingOptions) -> Iterator[list[int]]:
     """Numbers of prompts of equal length, as many at a time as memory should bear."""
-    bytes_a_token = model.new_cache(1, 1).num_bytes
+    bytes_a_token = KeyValueCache(model, 1, 1).num_bytes
     by_length = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
     for length, numbers in groupby(by_length, key=lambda number: len(prompts[number])):
         fitting = CACHE_BYTES // ((length + options.max_new_tokens - 1) * bytes_a_token)

@@ -21,6 +21,7 @@ from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
 from paddock.errors import DataError
 from paddock.files import atomic_write
 from paddock.models.config import ModelConfig
+from paddock.models.model import Model
 from paddock.models.registry import build_model, config_class
 from paddock.tasks.registry import data_config_class
 
@@ -32,7 +33,7 @@ CLASSES = "classes.json"
 class Trained:
     """A model with its weights, ready to use, and its tokenizer if there is one."""
 
-    model: nn.Module
+    model: Model
     tokenizer: Tokenizer | None
     origin: Path
     task: str
@@ -123,7 +124,7 @@ def need_tokenizer(trained: Trained) -> Tokenizer:
     return trained.tokenizer
 
 
-def _empty(config: ModelConfig, device: torch.device) -> nn.Module:
+def _empty(config: ModelConfig, device: torch.device) -> Model:
     with torch.device("meta"):
         model = build_model(config)
     return model.to_empty(device=device).eval()

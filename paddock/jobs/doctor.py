@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock import __version__
-from paddock.devices import DeviceAdapter, all_adapters, probe, select
+from paddock.devices import Availability, adapter_named, device_names, probe, select
 from paddock.devices.cpu import cpu_model
 from paddock.errors import MachineError
 
@@ -35,7 +35,7 @@ OPTIONAL = {
 
 def diagnose() -> dict[str, Any]:
     """All that the report shows, ready for JSON. Sizes are in bytes; what was not found is null."""
-    devices = [_device(adapter) for adapter in all_adapters()]
+    devices = [_device(name) for name in device_names()]
     return {
         "paddock": __version__,
         "host": {
@@ -132,18 +132,22 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _device(adapter: DeviceAdapter) -> dict[str, Any]:
-    found = probe(adapter)
+def _device(name: str) -> dict[str, Any]:
+    try:
+        adapter = adapter_named(name)
+        found, backend, parallelism = probe(adapter), adapter.backend, adapter.parallelism
+    except MachineError as error:  # another package's, and broken
+        found, backend, parallelism = Availability(False, reason=error.why, broken=True), None, None
     return {
-        "name": adapter.name,
+        "name": name,
         "available": found.available,
         "count": found.count,
         "version": found.version,
         "reason": found.reason,
         "broken": found.broken,
         "names": list(found.names),
-        "backend": adapter.backend,
-        "parallelism": adapter.parallelism,
+        "backend": backend,
+        "parallelism": parallelism,
     }
 
 

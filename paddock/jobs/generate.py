@@ -42,7 +42,7 @@ def continue_text(
     adapter.prepare()
     trained = open_trained(source, adapter.torch_device(0))
     tokenizer = need_tokenizer(trained)
-    if not hasattr(trained.model, "new_cache"):
+    if not trained.model.writes_text:
         raise ConfigError(f"{source} does not write text", fix=f"paddock predict {source} … uses it for what it does")
     ids = [_encode(tokenizer, prompt) for prompt in prompts]
     options = replace(options, stop_token=tokenizer.end_of_text_id)

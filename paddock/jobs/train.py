@@ -9,16 +9,18 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.checkpoint.config import CheckpointConfig
-from paddock.config.load import to_yaml
+from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.launch.environment import launch_flags, under_torchrun
+from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None) -> Path:
     """Train over all the processes that `launch` asks for; returns the run directory."""
     from paddock.devices import select
+    from paddock.tasks.registry import prepare_data
     from paddock.training.run_directory import default_run_dir
 
     launch.check()
@@ -49,12 +52,33 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    run_dir = run_dir or default_run_dir(name)
-    payload: dict[str, Any] = {"recipe": recipe.to_dict(), "run_dir": str(run_dir), "command": sys.argv}
-    if not under_torchrun():
-        set_up(recipe, arithmetic, run_dir)
-        payload["is_set_up"] = True
-    run("paddock.jobs.train:work", payload, launch, run_dir, stops_cleanly=True)
+    wanted = run_dir or default_run_dir(name)
+    payload: dict[str, Any] = {"recipe": recipe.to_dict(), "number": next(_runs_of_this_process)}
+    if under_torchrun():
+        return _start(payload, launch, Path(_first_said(payload["number"], str(wanted))))
+
+    def decide() -> str:
+        set_up(recipe, arithmetic, wanted)
+        return str(wanted)
+
+    # A machine with a filesystem of its own still has to find or build what it reads.
+    with agreed(launch, decide, lambda _: prepare_data(recipe)) as decided:
+        return _start(payload | {"is_set_up": True}, launch, Path(decided))
+
+
+_runs_of_this_process = count()
+"""Numbers them, in every process and in every attempt alike: by its number an attempt knows a run of the last one."""
+
+
+def _first_said(number: int, run_dir: str) -> str:
+    """Under torchrun every process names the directory by its own clock, in every attempt: the first one counts."""
+    from paddock.parallel.attempts import first_said
+
+    return first_said(f"directory of run {number}", run_dir)
+
+
+def _start(payload: dict[str, Any], launch: LaunchOptions, run_dir: Path) -> Path:
+    run("paddock.jobs.train:work", payload | {"run_dir": str(run_dir)}, launch, run_dir, stops_cleanly=True)
     return run_dir
 
 
@@ -94,8 +118,10 @@ def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
 
 def work(payload: dict[str, Any]) -> None:
     """One process's part in a training run."""
+    from paddock.checkpoint.storage import run_together
     from paddock.devices import select
     from paddock.launch.stop import StopRequest
+    from paddock.parallel.attempts import is_noted, note
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
     from paddock.telemetry.meter import ThroughputMeter
@@ -108,18 +134,20 @@ def work(payload: dict[str, Any]) -> None:
     with StopRequest() as stop, join_world(select(recipe.train.device)) as world:
         run_dir = Path(world.broadcast(payload["run_dir"]))
         arithmetic = check_recipe(recipe, world.size)
-        if not payload.get("is_set_up"):
-            if world.is_main:
-                set_up(recipe, arithmetic, run_dir)
-            world.barrier()
-        goes_on = continues(recipe.checkpoint, run_dir)
+        begun = f"run {payload['number']} is set up"
+        if world.broadcast(str(is_noted(begun))) == "True":
+            recipe = restarted(recipe, world.broadcast(str(has_checkpoint(run_dir))) == "True")
+        elif not payload.get("is_set_up"):
+            run_together((lambda: set_up(recipe, arithmetic, run_dir)) if world.is_main else None)
+        if world.is_main:
+            note(begun)
         run = TrainingRun(
             recipe,
             arithmetic,
             prepare_data(recipe),
             run_dir,
             world,
-            continues=goes_on,
+            continues=continues(recipe.checkpoint, run_dir),
             callbacks=[PipelineTimes()],
             stop_requested=lambda: stop.requested,
         )
@@ -135,6 +163,21 @@ def work(payload: dict[str, Any]) -> None:
             stream.log((), summary)
         if world.is_main:
             _show_end(run, progress, summary, time.perf_counter() - started)
+
+
+def restarted(recipe: Recipe, has_checkpoint: bool) -> Recipe:
+    """The recipe of an attempt after the first: it goes on in its own directory, if it came to a checkpoint."""
+    if not has_checkpoint:
+        return recipe
+    checkpoint = {"load": "auto", "weights_only": False, "resume": False}
+    return recipe_from_dict(merge(recipe.to_dict(), {"checkpoint": checkpoint}))
+
+
+def has_checkpoint(run_dir: Path) -> bool:
+    """Whether there is anything to go on from."""
+    from paddock.checkpoint.directory import CheckpointDirectory
+
+    return CheckpointDirectory(run_dir, keep=None, is_main=False).latest() is not None
 
 
 def _sinks(run: TrainingRun) -> list[Sink]:
@@ -223,9 +266,9 @@ def _card(
     from paddock.telemetry import format as show
 
     recipe, world = run.recipe, run.world
-    count = torch.get_num_threads()
+    number = torch.get_num_threads()
     each = " each" if world.size > 1 else ""
-    threads = f", {count} thread{'s' if count > 1 else ''}{each}" if world.adapter.computes_on_host else ""
+    threads = f", {number} thread{'s' if number > 1 else ''}{each}" if world.adapter.computes_on_host else ""
     memory = show.bytes_(max(share.memory for share in shares))
     rows = [
         ("model", f"{recipe.model.family}, {show.count(recipe.model.num_parameters())} parameters"),

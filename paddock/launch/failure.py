@@ -18,6 +18,7 @@ from typing import Any
 
 from paddock.errors import MachineError, UserError
 from paddock.launch.stop import STOP_SIGNALS
+from paddock.plugins import is_known
 
 # How gloo, the TCP store and friends say that somebody else has gone.
 PEER_IS_GONE = re.compile(
@@ -94,9 +95,34 @@ class Failure:
         if self.report["user"] is None:
             failed.exit_code = UserError.exit_code  # a bug: the same code as in one process
             return failed
-        error = _revive(self.report["user"])
+        error = error_from_json(self.report["user"])
         error.__cause__ = failed  # keeps the rank and its traceback for --debug
         return error
+
+
+def error_to_json(error: UserError) -> dict[str, Any]:
+    """An error that a user can act on, as plain values for another process."""
+    return {
+        "module": type(error).__module__,
+        "name": type(error).__qualname__,
+        "what": error.what,
+        "why": error.why,
+        "fix": error.fix,
+        "exit_code": error.exit_code,
+    }
+
+
+def error_from_json(user: dict[str, Any]) -> UserError:
+    """The error that another process told of."""
+    kind: Any = None
+    if is_known(user["module"]):
+        kind = getattr(importlib.import_module(user["module"]), user["name"], None)
+    if not (isinstance(kind, type) and issubclass(kind, UserError)):
+        kind = UserError
+    error: UserError = kind.__new__(kind)
+    UserError.__init__(error, user["what"], why=user["why"], fix=user["fix"])
+    error.exit_code = user["exit_code"]
+    return error
 
 
 def record(error: BaseException, rank: int, *, errors: Path, reports: Path | None = None) -> int:
@@ -105,14 +131,7 @@ def record(error: BaseException, rank: int, *, errors: Path, reports: Path | Non
     user = None
     code = 1
     if isinstance(error, UserError):
-        user = {
-            "module": type(error).__module__,
-            "name": type(error).__qualname__,
-            "what": error.what,
-            "why": error.why,
-            "fix": error.fix,
-            "exit_code": error.exit_code,
-        }
+        user = error_to_json(error)
         code = error.exit_code
     elif isinstance(error, SystemExit) and isinstance(error.code, int):
         code = error.code & 0xFF or 1
@@ -172,18 +191,6 @@ def _lost_peer(error: BaseException) -> bool:
     if any(kind.__name__ == "DistError" for kind in type(root).__mro__):  # by name: no torch import here
         return True
     return isinstance(root, (RuntimeError, OSError)) and bool(PEER_IS_GONE.search(str(root)))
-
-
-def _revive(user: dict[str, Any]) -> UserError:
-    kind: Any = None
-    if user["module"].split(".")[0] == "paddock":
-        kind = getattr(importlib.import_module(user["module"]), user["name"], None)
-    if not (isinstance(kind, type) and issubclass(kind, UserError)):
-        kind = UserError
-    error: UserError = kind.__new__(kind)
-    UserError.__init__(error, user["what"], why=user["why"], fix=user["fix"])
-    error.exit_code = user["exit_code"]
-    return error
 
 
 def _tail(path: Path) -> str:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import MachineError, bad_value
 from paddock.launch import failure
 from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment
+from paddock.launch.nodes import SECONDS_TO_MEET, could_not_meet
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.target import check_target, resolve
+from paddock.plugins import modules_for_workers
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous import RendezvousHandler
@@ -50,6 +52,7 @@ def run(
     else:
         with tempfile.TemporaryDirectory(prefix="paddock-launch-") as reports:
             spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
+            spec |= {"modules": modules_for_workers(), "path": sys.path}
             _run_many(spec, options, run_dir / "errors", Path(reports))
 
 
@@ -84,12 +87,7 @@ def _run_many(job: dict[str, Any], options: LaunchOptions, errors: Path, reports
             with supervisor.handling_signals():
                 supervisor.run()
         except DistError as error:
-            where = f"{options.master_addr or 'this machine'}, port {options.master_port or DEFAULT_PORT}"
-            raise MachineError(
-                f"the processes could not meet at {where}",
-                why=str(error).splitlines()[0],
-                fix="check --master-addr and --master-port, and that every node has been started",
-            ) from error
+            raise could_not_meet(options, error) from error
         except OSError as error:
             raise MachineError(
                 f"cannot start {options.nproc_per_node} processes",
@@ -145,11 +143,10 @@ def _meeting_point(options: LaunchOptions) -> RendezvousHandler:
     local = options.nnodes == 1
     address = "127.0.0.1" if local or options.master_addr is None else options.master_addr
     port = options.master_port or (0 if local else DEFAULT_PORT)
-    seconds = 900
-    meeting = StaticTCPRendezvous(address, port, options.node_rank, options.nnodes, "paddock", seconds)
+    meeting = StaticTCPRendezvous(address, port, options.node_rank, options.nnodes, "paddock", SECONDS_TO_MEET)
     if port == 0:
         # The kernel picks the port as the store binds it: no moment in which somebody else could take it.
-        store = TCPStore(address, 0, 1, True, timedelta(seconds=seconds), multi_tenant=True)
+        store = TCPStore(address, 0, 1, True, timedelta(seconds=SECONDS_TO_MEET), multi_tenant=True)
         meeting._store = store
         meeting.master_port = store.port
     return meeting

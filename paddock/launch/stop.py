@@ -13,6 +13,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -55,6 +57,20 @@ class StopRequest:
             _say_so()
         elif number == signal.SIGINT:
             os._exit(EXIT_AT_ONCE)
+
+
+@contextmanager
+def mortal() -> Iterator[None]:
+    """While waiting for other machines inside C++, where no Python handler runs: Ctrl-C just ends us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def hold_signals() -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, S
 
 from paddock.launch import failure
 from paddock.launch.failure import Failure
-from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS, STOPPING
+from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS, STOPPING, mortal
 
 # Together well under the 15 s in which all ranks must be gone.
 SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
@@ -98,25 +98,12 @@ class Supervisor(LocalElasticAgent):
             raise SystemExit(EXIT_AT_ONCE)  # unwinds through _shutdown, which now kills
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        with self._mortal():
+        with mortal() if self.num_nodes > 1 else nullcontext():
             super()._rendezvous(worker_group)
 
     def _exit_barrier(self) -> None:
-        with self._mortal():
+        with mortal() if self.num_nodes > 1 else nullcontext():
             super()._exit_barrier()
-
-    @contextmanager
-    def _mortal(self) -> Iterator[None]:
-        """While waiting for other machines inside C++, where no Python handler runs: Ctrl-C just ends us."""
-        if self.num_nodes == 1 or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pids: dict[int, Any] = super()._start_workers(worker_group)

@@ -20,6 +20,7 @@ from paddock.launch.ending import leave
 from paddock.launch.failure import record
 from paddock.launch.stop import hold_signals
 from paddock.launch.target import resolve
+from paddock.plugins import import_all
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
@@ -37,6 +38,7 @@ def main() -> None:
     faulthandler.enable(open(reports / f"rank{rank}.fault", "w"))  # noqa: SIM115
     (reports / f"rank{rank}.ready").touch()
     try:
+        import_all(spec["modules"], spec["path"])
         resolve(spec["target"])(spec["payload"])
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code:

@@ -27,6 +27,8 @@ class Model(nn.Module):
 
     inputs: ClassVar[tuple[str, ...]]
     """What the model may find in a batch, in the order of its positional arguments. `labels` makes it a loss."""
+    writes_text: ClassVar[bool] = False
+    """Whether outputs are scores of the next token, so that it can go on by itself, with a cache."""
     config: ModelConfig
 
     @abstractmethod

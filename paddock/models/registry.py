@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from paddock.models.model import Model
 
-GROUP = "paddock.families"
+GROUP = "families"
 NOT_FAMILIES = ("layers", "transformer")
 _registered: dict[str, Family] = {}
 
@@ -43,7 +43,7 @@ def family_named(name: object) -> Family:
         raise ConfigError(
             f"model.family = {name}", why="there is no such family", fix=did_you_mean(str(name), family_names())
         )
-    return entry() if isinstance(entry, type) else entry  # type: ignore[return-value]
+    return entry() if isinstance(entry, type) else entry
 
 
 def family_names() -> list[str]:

@@ -28,7 +28,7 @@ def squared_norm(parameters: Sequence[nn.Parameter], mesh: Mesh) -> Tensor:
         _sum_of_squares(gradients) / copies
         for copies, gradients in _by_copies(parameters, mesh.layout.data * mesh.layout.tensor).items()
     ]
-    return torch.stack(parts).sum() if parts else torch.zeros((), device=gradients_device(parameters))
+    return torch.stack(parts).sum() if parts else torch.zeros((), device=parameters[0].device)
 
 
 def gradient_norms(parameters: Mapping[str, nn.Parameter], names: Sequence[str], mesh: Mesh) -> list[float]:
@@ -40,7 +40,7 @@ def gradient_norms(parameters: Mapping[str, nn.Parameter], names: Sequence[str],
     for index, name in enumerate(names):
         if name in parameters:
             for copies, gradients in _by_copies([parameters[name]], mesh.layout.data * mesh.layout.tensor).items():
-                squares[index] = _sum_of_squares(gradients) / copies
+                squares[index] = _sum_of_squares(gradients).cpu() / copies
     return _over_all_processes(squares, list(parameters.values()), mesh).sqrt().tolist()
 
 
@@ -52,11 +52,13 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
 
 
 def _sum_of_squares(gradients: list[Tensor]) -> Tensor:
-    """In double precision, on the host. A CPU goes by the norms of pieces: it adds up squares one after the other in
-    single precision, which is wrong in the third digit for a large embedding, and differently for each way to cut it.
-    """
-    if not adapter_of(gradients[0].device).computes_on_host:
-        return torch.stack(torch._foreach_norm(gradients)).cpu().double().square().sum()
+    """In double precision where the device has it. A CPU goes by the norms of pieces: it adds up squares one after the
+    other in single precision, which is wrong in the third digit for a large embedding, and differently for each way to
+    cut it."""
+    adapter = adapter_of(gradients[0].device)
+    if not adapter.computes_on_host:
+        norms = torch.stack(torch._foreach_norm(gradients))
+        return (norms.double() if adapter.float64 else norms.float()).square().sum()
     return torch.stack([_in_pieces(gradient.reshape(-1)) for gradient in gradients]).sum()
 
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paddock.devices import DeviceAdapter
+from paddock.parallel.attempts import store_of_attempt
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def join_world(adapter: DeviceAdapter) -> Iterator[World]:
     device = adapter.torch_device(local_rank)
     control = None
     if size > 1:
-        dist.init_process_group(adapter.backend, rank=rank, world_size=size)
+        store = store_of_attempt(rank, size)
+        dist.init_process_group(adapter.backend, rank=rank, world_size=size, store=store)
         control = dist.new_group(backend="gloo")
     try:
         yield World(rank, size, adapter, device, control)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paddock.data.config import DataConfig
     from paddock.tasks.task import Prepared, Task
 
-GROUP = "paddock.tasks"
+GROUP = "tasks"
 Rules = Mapping[str, Callable[["Recipe"], str]]
 """What a recipe of the task must fulfil: by name, functions that return what holds or raise a ConfigError."""
 Datasets = Callable[[str | None, str | None], dict[str, Any]]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from paddock import plugins
 from paddock.devices import DeviceAdapter, adapter_named, adapter_of, all_adapters, probe, register, registry, select
 from paddock.errors import ConfigError, MachineError
 
@@ -15,6 +16,7 @@ def empty_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a test registers is forgotten after it."""
     monkeypatch.setattr(registry, "_ADAPTERS", dict(registry._ADAPTERS))
     monkeypatch.setattr(registry, "_BY_TYPE", dict(registry._BY_TYPE))
+    monkeypatch.setattr(plugins, "_modules", {})
 
 
 def test_every_vendor_and_its_collective_library() -> None:

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
+from paddock.alignment.divergence import TOLERANCE, compare
+from paddock.alignment.trace import Trace
 from paddock.checkpoint.loading import load_weights_only
 from paddock.checkpoint.storage import write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
 from paddock.config.layouts import legal_layouts, with_layout
 from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import check_recipe
-from paddock.alignment.divergence import TOLERANCE, compare
-from paddock.tasks.registry import build_task
-from paddock.alignment.trace import Trace
-from paddock.jobs.training_run import lay_out
-from paddock.models.build import fill
+from paddock.models.build import initialize_engine
 from paddock.models.registry import parameter_names
+from paddock.tasks.registry import build_task
 from paddock.testing.bert import TASKS, small_bert
 from paddock.testing.layouts import this_world, trace_all
 from paddock.testing.pool import PATIENCE, ProcessPool
+from paddock.training.run import engine_for
 
 PoolOf = Callable[[int], ProcessPool]
 STEPS = 3
@@ -97,7 +97,7 @@ def test_all_layouts_agree(pool_of: PoolOf, cache: str, alone: dict[str, Trace],
 def losses_of_outputs(rank: int, values: dict[str, Any]) -> tuple[list[list[float]], float]:
     """What the laid-out model puts out for one batch in evaluation, summed over rows, and its loss."""
     recipe, world = recipe_from_dict(values), this_world()
-    engine = lay_out(recipe, check_recipe(recipe, world.size), world)
+    engine = engine_for(recipe, check_recipe(recipe, world.size), world)
     task = build_task(recipe)
     samples = task.training_samples()
     batch = task.collate([samples[index] for index in range(4)])
@@ -124,8 +124,8 @@ def test_outputs_are_those_of_one_process(pool_of: PoolOf, cache: str, task: str
 def write_pretrained(rank: int, values: dict[str, Any], path: str) -> None:
     """A checkpoint as a run of the recipe would leave it, with weights of another seed."""
     recipe, world = recipe_from_dict(values), this_world()
-    engine = lay_out(recipe, check_recipe(recipe, world.size), world)
-    fill(engine, seed=77)
+    engine = engine_for(recipe, check_recipe(recipe, world.size), world)
+    initialize_engine(engine, seed=77)
     write_checkpoint(Path(path), tensors_of(engine.models, None), {"step": 1, "recipe": values})
 
 
@@ -133,7 +133,7 @@ def losses_after_beginning(rank: int, recipes: list[dict[str, Any]], path: str) 
     """What is said of weights of another task, and the loss that they give to one batch."""
     found, world = [], this_world()
     for recipe in map(recipe_from_dict, recipes):
-        engine = lay_out(recipe, check_recipe(recipe, world.size), world)
+        engine = engine_for(recipe, check_recipe(recipe, world.size), world)
         remarks = load_weights_only(Path(path), engine.models)
         task = build_task(recipe)
         samples = task.training_samples()

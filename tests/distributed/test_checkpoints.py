@@ -26,7 +26,8 @@ from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
 from paddock.errors import DataError
-from paddock.models.build import assemble, fill
+from paddock.models.build import build_engine, initialize_engine
+from paddock.models.config import SampleShape
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.registry import parameter_names
 from paddock.parallel.config import ParallelConfig
@@ -70,16 +71,16 @@ def build(
     parallel = ParallelConfig(**layout)
     shape = derive_layout(parallel, world)
     accumulation = 8 // shape.data if shape.pipeline == 1 else 4
-    engine = assemble(
+    engine = build_engine(
         CONFIG,
         parallel,
         build_mesh(shape, rank, "cpu"),
         torch.device("cpu"),
         micro=GLOBAL // shape.data // accumulation,
-        sample_size=TIME,
+        shape=SampleShape(TIME),
         micro_batches=accumulation,
     )
-    fill(engine, seed)
+    initialize_engine(engine, seed)
     ema = ExponentialMovingAverage(engine.models, 0.5, engine.parts.values())
     return engine, torch.optim.AdamW(engine.trained, lr=1e-2, foreach=False), ema
 

@@ -12,10 +12,10 @@ from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import arithmetic_of
 from paddock.evaluation.held_out import evaluate
 from paddock.tasks.registry import build_task
-from paddock.jobs.training_run import lay_out
 from paddock.testing.layouts import small_recipe, this_world
 from paddock.testing.pool import ProcessPool
 from paddock.training.precision import autocast_for
+from paddock.training.run import engine_for
 
 PATIENCE = 120.0
 """Seconds until processes that wait for each other are given up."""
@@ -25,7 +25,7 @@ def measure(rank: int, values: dict[str, Any], samples: int) -> dict[str, float]
     """For a pool: the metrics of an untrained model."""
     recipe, world = recipe_from_dict(values), this_world()
     task, arithmetic = build_task(recipe), arithmetic_of(recipe, world.size)
-    engine = lay_out(recipe, arithmetic, world)
+    engine = engine_for(recipe, arithmetic, world)
     autocast = autocast_for(recipe.precision, world.adapter)
     return evaluate(task, engine, task.validation_samples(), world, arithmetic.batch.micro, autocast, samples)
 

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from paddock.alignment.trace import Trace
 from paddock.config.layouts import with_layout
 from paddock.errors import NumericsError
-from paddock.alignment.trace import Trace
 from paddock.models.labels import IGNORED
 from paddock.models.layers import attention, dropout
 from paddock.models.layers.cross_entropy import linear_cross_entropy
@@ -51,7 +51,7 @@ def watch_dropout(rank: int, values: dict[str, Any]) -> tuple[list[int], list[in
         return seed
 
     def watch(engine: Engine) -> None:
-        for block in engine.models[0].blocks():  # type: ignore[operator]
+        for block in engine.models[0].unit_modules():  # type: ignore[operator]
             block.register_forward_hook(lambda module, inputs, output: outputs.append(local(output.detach()).clone()))
 
     for module in (dropout, attention):

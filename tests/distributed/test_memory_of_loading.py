@@ -14,7 +14,8 @@ from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
 from paddock.jobs.convert import convert
-from paddock.models.build import assemble, fill
+from paddock.models.build import build_engine, initialize_engine
+from paddock.models.config import SampleShape
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.registry import build_model
 from paddock.parallel.config import ParallelConfig
@@ -36,10 +37,10 @@ SLACK = 6 << 20
 def build(rank: int, world: int, layout: dict[str, Any]) -> tuple[Any, torch.optim.Optimizer]:
     parallel = ParallelConfig(**layout)
     mesh = build_mesh(derive_layout(parallel, world), rank, "cpu")
-    engine = assemble(
-        CONFIG, parallel, mesh, torch.device("cpu"), micro=1, sample_size=64, micro_batches=parallel.pipeline
+    engine = build_engine(
+        CONFIG, parallel, mesh, torch.device("cpu"), micro=1, shape=SampleShape(64), micro_batches=parallel.pipeline
     )
-    fill(engine, 1)
+    initialize_engine(engine, 1)
     return engine, torch.optim.AdamW(engine.trained, lr=1e-2, foreach=False)
 
 

@@ -12,11 +12,11 @@ from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import arithmetic_of
 from paddock.evaluation.held_out import evaluate
 from paddock.tasks.registry import build_task
-from paddock.jobs.training_run import lay_out
 from paddock.testing.bert import small_bert
 from paddock.testing.layouts import this_world
 from paddock.testing.pool import ProcessPool
 from paddock.training.precision import autocast_for
+from paddock.training.run import engine_for
 
 PoolOf = Callable[[int], ProcessPool]
 
@@ -27,7 +27,7 @@ def measure(rank: int, recipes: list[dict[str, Any]], limit: int | None) -> list
     for values in recipes:
         recipe = recipe_from_dict(values)
         task, arithmetic = build_task(recipe), arithmetic_of(recipe, world.size)
-        engine = lay_out(recipe, arithmetic, world)
+        engine = engine_for(recipe, arithmetic, world)
         autocast = autocast_for(recipe.precision, world.adapter)
         samples = task.validation_samples()
         found.append(evaluate(task, engine, samples, world, arithmetic.batch.micro, autocast, limit))

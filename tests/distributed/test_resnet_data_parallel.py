@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from paddock.alignment.divergence import DOUBLE_TOLERANCE
+from paddock.alignment.trace import Trace
 from paddock.cli.main import run
 from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.alignment.divergence import DOUBLE_TOLERANCE
-from paddock.alignment.trace import Trace
 from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.statistics import average_statistics, statistics_of

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paddock.alignment.resume import Kill, conclude
 from paddock.cli.main import run
 from paddock.config.load import save_recipe
 from paddock.errors import CheckFailed
-from paddock.alignment.resume import Kill, conclude
 from paddock.testing.layouts import small_recipe
 from paddock.testing.tiny import paddock
 

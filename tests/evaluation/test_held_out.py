@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 import torch
+from paddock.data.sampler import share
 from torch import Tensor
 
-from paddock.data.sampler import share
 from paddock.devices import select
 from paddock.evaluation.held_out import evaluate, micro_batches_per_round
 from paddock.parallel.engine import Engine

@@ -16,6 +16,7 @@ from paddock.inference.generate import generate
 from paddock.inference.sampling import SamplingOptions
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
+from paddock.models.layers.cache import KeyValueCache
 
 CONFIG = GPT2Config(hidden=32, layers=2, heads=4, vocab=61, context=40, dropout=0.3)
 PROMPTS = [[5], [7, 3, 9], [1, 2, 3, 4, 5, 6, 7, 8], [9, 9, 2], [60, 0, 13], [8, 0, 0, 8, 1, 1, 30, 31]]
@@ -88,11 +89,14 @@ def test_prompts_do_not_disturb_each_other(model: GPT2, monkeypatch: pytest.Monk
     monkeypatch.setattr(generate_module, "MAX_BATCH", 1)
     assert generate(model, PROMPTS, SAMPLED) == together
     monkeypatch.setattr(generate_module, "MAX_BATCH", 32)
-    two_of_three_tokens = 2 * (3 + SAMPLED.max_new_tokens - 1) * model.new_cache(1, 1).num_bytes
+    two_of_three_tokens = 2 * (3 + SAMPLED.max_new_tokens - 1) * KeyValueCache(model, 1, 1).num_bytes
     monkeypatch.setattr(generate_module, "CACHE_BYTES", two_of_three_tokens)
     asked: list[int] = []
-    new_cache = model.new_cache
-    monkeypatch.setattr(model, "new_cache", lambda rows, room: asked.append(rows) or new_cache(rows, room))
+    monkeypatch.setattr(
+        generate_module,
+        "KeyValueCache",
+        lambda model, rows, room: (asked.append(rows), KeyValueCache(model, rows, room))[1],
+    )
     assert generate(model, PROMPTS, SAMPLED) == together
     assert asked == [1, 1, 2, 1, 1, 1]  # the first only measures; then those of one, of three and of eight tokens
 

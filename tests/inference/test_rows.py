@@ -75,7 +75,7 @@ def test_a_model_answers_the_same() -> None:
     recipe = load_recipe("bert/tiny")
     model = build_model(recipe.model).eval()
     initialize(model, 1)
-    batch = example_batch(recipe.model, 16, recipe.data.sample_size(), 1)
+    batch = example_batch(recipe.model, 16, recipe.data.sample_shape(), 1)
     del batch["labels"]
     assert batch["tokens"].numel() >= 2 * WORTHWHILE
     with torch.no_grad():

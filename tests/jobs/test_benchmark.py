@@ -9,6 +9,7 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
+from paddock.models.config import SampleShape
 from paddock.testing.tiny import paddock
 
 FEW = ["--benchmark.iterations", "3", "--benchmark.warmup", "1"]
@@ -27,7 +28,7 @@ def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 def test_images(capsys: pytest.CaptureFixture[str], train: bool) -> None:
     result = measured(capsys, *RESNET, *(["--benchmark.train"] if train else []))
     model = load_recipe("resnet/18").model.model_copy(update={"width": 8, "classes": 10})
-    assert result["flops_per_sample"] == model.forward_flops(32) * (3 if train else 1)
+    assert result["flops_per_sample"] == model.forward_flops(SampleShape(32)) * (3 if train else 1)
     assert result["mode"] == ("training steps" if train else "forward passes") and result["unit"] == "images"
     assert result["achieved_flops"] == pytest.approx(result["samples_per_second"] * result["flops_per_sample"])
     assert result["utilisation"] == pytest.approx(result["achieved_flops"] / result["peak_flops"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paddock.jobs.training_run import TrainingRun
 
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.storage import describe_checkpoint
@@ -18,10 +19,9 @@ from paddock.config.rules import check_recipe
 from paddock.devices import select
 from paddock.errors import ConfigError
 from paddock.jobs import train as jobs_train
-from paddock.tasks.registry import build_task, prepare_data
-from paddock.jobs.training_run import TrainingRun
 from paddock.launch.stop import StopRequest
 from paddock.parallel.world import join_world
+from paddock.tasks.registry import build_task, prepare_data
 from paddock.testing.corpora import write_corpus
 from paddock.testing.squad import write_squad
 from paddock.testing.tiny import TINY, losses

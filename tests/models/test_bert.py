@@ -14,8 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from paddock.errors import ConfigError
 from paddock.models.bert.config import BertConfig, Head
 from paddock.models.bert.model import Bert
+from paddock.models.config import SampleShape
 from paddock.models.labels import IGNORED
 from paddock.models.layers.initialization import initialize
+from paddock.models.registry import example_batch
 
 CONFIG = BertConfig(hidden=32, layers=2, heads=4, vocab=97, context=24, dropout=0.0)
 HEADS: list[Head] = ["masked_language_modeling", "question_answering", "sequence_classification"]
@@ -161,10 +163,10 @@ def test_bfloat16_autocast_is_close(head: Head) -> None:
 def test_flops_are_those_of_the_matrix_products(head: Head) -> None:
     """Against torch's own count of a forward pass, which knows no fused attention."""
     model = tiny(head)
-    tokens = torch.zeros(1, 24, dtype=torch.int64)
+    batch = example_batch(model.config, 1, SampleShape(24), seed=1)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(tokens)
-    assert model.config.forward_flops(24) == pytest.approx(counter.get_total_flops(), rel=1e-6)
+        model(**batch)
+    assert model.config.forward_flops(SampleShape(24)) == pytest.approx(counter.get_total_flops(), rel=1e-6)
 
 
 @pytest.mark.parametrize(

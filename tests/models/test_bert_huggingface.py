@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
 from paddock.checkpoint.huggingface import load_weights, read_config, save_folder
-from paddock.jobs.convert import convert
 from paddock.inference.trained import open_trained
+from paddock.jobs.convert import convert
 from paddock.models.bert.config import BertConfig, Head
 from paddock.models.bert.huggingface import from_huggingface_config, tensors, to_huggingface_config
 from paddock.models.bert.model import Bert
@@ -205,7 +205,7 @@ def test_an_encoder_gets_a_new_head(head: Head, prefix: str, tmp_path: Path) -> 
     assert pooler_is_left_out == (head != "sequence_classification")
     tokens, types, there = inputs_for(model.config)
     x = model.eval().embedding(tokens, types)
-    for block in model.blocks():
+    for block in model.unit_modules():
         x = block(x, LENGTHS)
     expected = encoder(tokens, token_type_ids=types, attention_mask=there.long()).last_hidden_state
     torch.testing.assert_close(x[there], expected[there], atol=1e-4, rtol=1e-4)

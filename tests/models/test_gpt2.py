@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers import cross_entropy
+from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.cross_entropy import IGNORED, linear_cross_entropy
 from paddock.models.layers.initialization import initialize, seed_for
 
@@ -117,7 +118,7 @@ def test_cache_gives_the_logits_of_the_whole(prompt: int) -> None:
     model, tokens = tiny(), some_tokens()
     with torch.inference_mode():
         whole = model(tokens)
-        cache = model.new_cache(3, 24)
+        cache = KeyValueCache(model, 3, 24)
         parts = [model(tokens[:, :prompt], cache=cache)]
         parts += [model(tokens[:, place : place + 1], cache=cache) for place in range(prompt, 24)]
     assert cache.length == 24
@@ -128,7 +129,7 @@ def test_cache_follows_a_choice_of_rows() -> None:
     model, tokens = tiny(), some_tokens()
     rows = torch.tensor([2, 0, 0])
     with torch.inference_mode():
-        cache = model.new_cache(3, 8)
+        cache = KeyValueCache(model, 3, 8)
         model(tokens[:, :7], cache=cache)
         cache.reorder(rows)
         logits = model(tokens[rows, 7:8], cache=cache)

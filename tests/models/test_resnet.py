@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paddock.errors import ConfigError
-from paddock.models.build import accelerate
+from paddock.models.build import optimize_for_inference
+from paddock.models.config import SampleShape
+from paddock.models.layers.batch_norm import BatchNorm
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model, example_batch
 from paddock.models.resnet import huggingface, weights
@@ -61,13 +63,13 @@ def test_sizes_are_the_published_ones(arch: str) -> None:
         output = model(torch.empty(2, 3, 224, 224))
     parameters, gmacs = PUBLISHED[arch]
     assert sum(parameter.numel() for parameter in model.parameters()) == config.num_parameters() == parameters
-    assert config.forward_flops(224) / 2e9 == pytest.approx(gmacs, abs=0.006)
+    assert config.forward_flops(SampleShape(224)) / 2e9 == pytest.approx(gmacs, abs=0.006)
     assert output.shape == (2, 1000)
     assert {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()} == dict(weights.shapes(config))
 
 
 def test_v1_strides_in_the_first_convolution() -> None:
-    assert ResNetConfig(stride="v1").forward_flops(224) / 2e9 == pytest.approx(3.86, abs=0.005)  # as in the paper
+    assert ResNetConfig(stride="v1").forward_flops(SampleShape(224)) / 2e9 == pytest.approx(3.86, abs=0.005)
     first, later = (build(arch="resnet50", stride=stride).get_submodule("layer2.0") for stride in ("v1", "v1.5"))
     assert (first.conv1.stride, first.conv2.stride) == ((2, 2), (1, 1))
     assert (later.conv1.stride, later.conv2.stride) == ((1, 1), (2, 2))
@@ -83,7 +85,7 @@ def test_operations_are_counted_as_torch_counts_them(size: int, fields: dict[str
         model = build_model(config).eval()
         with FlopCounterMode(display=False) as counter:
             model(torch.empty(2, 3, size, size))
-    assert counter.get_total_flops() == 2 * config.forward_flops(size)
+    assert counter.get_total_flops() == 2 * config.forward_flops(SampleShape(size))
 
 
 @pytest.mark.parametrize(
@@ -129,24 +131,23 @@ def test_memory_formats_compute_the_same(channels_last: bool) -> None:
 @pytest.mark.parametrize(
     "fields", [{"arch": "resnet18"}, {"arch": "resnext50_32x4d"}, {"small_images": True, "norm": "synchronised"}]
 )
-def test_the_short_way_of_evaluation_gives_the_same(fields: dict[str, Any]) -> None:
+def test_norms_folded_into_convolutions_compute_the_same(fields: dict[str, Any]) -> None:
     model = build(**fields)
     with torch.no_grad():
         expected = [model(images(size, count)) for size, count in ((64, 3), (48, 3), (64, 1))]
-        accelerate([model])
-        assert model.short_way is not None
+        optimize_for_inference([model])
+        assert not any(isinstance(module, BatchNorm) for module in model.modules())
         for (size, count), value in zip(((64, 3), (48, 3), (64, 1)), expected, strict=True):
             torch.testing.assert_close(model(images(size, count)), value, rtol=0, atol=1e-5 * float(value.abs().max()))
         with torch.autocast("cpu", torch.bfloat16):
             torch.testing.assert_close(model(images(64, 3)).float(), expected[0], rtol=0.1, atol=0.1)
-        model.train()
-        assert not torch.allclose(model(images()), expected[0], rtol=1e-3)  # training goes its own way
 
 
-def test_a_group_norm_has_no_short_way() -> None:
+def test_a_group_norm_is_not_folded() -> None:
     model = build(norm="group")
-    accelerate([model])
-    assert model.short_way is None
+    before = model(images(64, 1))
+    optimize_for_inference([model])
+    assert torch.equal(model(images(64, 1)), before)
     alone, together = model(images(64, 1)), model(images(64, 1).repeat(2, 1, 1, 1))
     torch.testing.assert_close(together[:1], alone)  # and no image sees another
     assert not any(True for _ in model.buffers())
@@ -182,7 +183,7 @@ def test_initial_weights() -> None:
 @pytest.mark.parametrize("mode", ["full", "selective"])
 def test_recomputing_changes_neither_gradients_nor_statistics(mode: Any) -> None:
     models = [build(arch="resnet18", norm="batch").train() for _ in range(2)]
-    apply_recompute(models[1].blocks(), mode)
+    apply_recompute(models[1].unit_modules(), mode)
     for model in models:
         model(images(), torch.tensor([1, 2, 3])).backward()
     for (name, expected), tensor in zip(models[0].state_dict().items(), models[1].state_dict().values(), strict=True):
@@ -211,6 +212,6 @@ def test_bad_shapes_are_errors(fields: dict[str, Any], says: str) -> None:
 
 def test_example_batches() -> None:
     config = ResNetConfig(**SMALL)
-    batch = example_batch(config, 3, 40, 5)
+    batch = example_batch(config, 3, SampleShape(40), 5)
     assert batch["images"].shape == (3, 3, 40, 40) and int(batch["labels"].max()) < 10
-    assert torch.equal(batch["images"], example_batch(config, 3, 40, 5)["images"])
+    assert torch.equal(batch["images"], example_batch(config, 3, SampleShape(40), 5)["images"])

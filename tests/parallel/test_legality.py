@@ -20,8 +20,7 @@ from paddock.parallel.legality import (
     may_compile,
     takes_micro_batches,
 )
-from paddock.parallel.schedules import default_count
-from paddock.parallel.schedules import bubble_fraction
+from paddock.parallel.schedules import bubble_fraction, default_count
 
 SMALL = {"heads": 12, "feed-forward columns": 3072}
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.parallel.schedules import balanced, default_count, units_of, stages_of
+from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
 
 
 def costliest(assignment: list[int], before: float, layer: float, behind: float) -> float:

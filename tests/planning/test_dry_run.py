@@ -19,11 +19,12 @@ from paddock.config.layouts import with_layout, world_of_layout
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_layout
-from paddock.planning.dry_run import build_one, fake_world
-from paddock.planning.footprint import Footprint, footprint
-from paddock.models.build import assemble, fill
+from paddock.models.build import build_engine, initialize_engine
+from paddock.models.config import SampleShape
 from paddock.models.registry import example_batch
 from paddock.parallel.mesh import build_mesh
+from paddock.planning.dry_run import build_one, fake_world
+from paddock.planning.footprint import Footprint, footprint
 from paddock.testing.bert import small_bert
 
 SMALL = {
@@ -178,20 +179,20 @@ def test_traffic_of_bert(task: str, compute: str, layout: str) -> None:
 
 
 def check_traffic(recipe: Recipe) -> None:
-    world, size = world_of_layout(recipe).world, recipe.data.sample_size()
+    world, size = world_of_layout(recipe).world, recipe.data.sample_shape()
     arithmetic = check_layout(recipe, world)
     batch = arithmetic.batch
     with fake_world(0, world):
-        engine = assemble(
+        engine = build_engine(
             recipe.model,
             recipe.parallel,
             build_mesh(arithmetic.layout, 0, "cpu"),
             torch.device("cpu"),
             micro=batch.micro,
-            sample_size=size,
+            shape=SampleShape(size),
             micro_batches=batch.accumulation,
         )
-        fill(engine, 1)
+        initialize_engine(engine, 1)
         example = example_batch(recipe.model, batch.micro, size, seed=1)
         autocast = nullcontext() if recipe.precision.compute == "float32" else torch.autocast("cpu", torch.bfloat16)
         with Traffic(world) as traffic:

@@ -14,8 +14,8 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.errors import ConfigError, DataError
-from paddock.tasks.registry import build_task, prepare_data
 from paddock.models.labels import IGNORED
+from paddock.tasks.registry import build_task, prepare_data
 from paddock.tasks.task import Judgement
 from paddock.testing.bert import small_bert
 from paddock.testing.words import word_tokenizer, write_vocabulary

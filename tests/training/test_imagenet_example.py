@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from paddock.jobs.task import build_task
 
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint
@@ -14,7 +15,6 @@ from paddock.cli.arguments import parse_recipe_command
 from paddock.cli.main import run
 from paddock.cli.train import TrainOptions
 from paddock.config.recipe import Recipe
-from paddock.jobs.task import build_task
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
 from paddock.testing.tiny import losses, paddock

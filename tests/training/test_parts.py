@@ -26,7 +26,7 @@ from paddock.parallel.seeds import seed_step
 from paddock.parallel.world import World
 from paddock.training import compilation
 from paddock.training import optimizer as optimizer_module
-from paddock.training.compilation import compile_blocks
+from paddock.training.compilation import compile_units
 from paddock.training.config import OptimizerConfig, PrecisionConfig
 from paddock.training.numerics import explain, first_bad_module
 from paddock.training.optimizer import build_optimizer
@@ -166,7 +166,7 @@ def gradients(model: GPT2) -> tuple[float, list[torch.Tensor]]:
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_recomputing_changes_nothing_but_memory(dropout: float) -> None:
     plain, forgetful = small(dropout), small(dropout)
-    apply_recompute(forgetful.blocks(), "full")
+    apply_recompute(forgetful.unit_modules(), "full")
     kept: list[int] = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,7 @@ def test_compiling_each_block_gives_the_same_numbers(monkeypatch: pytest.MonkeyP
     if compilation.find_compiler(CPU) is None:
         pytest.skip("there is no C++ compiler")
     plain, compiled = small(dropout=0.3), small(dropout=0.3)
-    assert compile_blocks(compiled.blocks(), "on", CPU, num_parameters=1)
+    assert compile_units(compiled.unit_modules(), "on", CPU, num_parameters=1)
     with import_module("torch._inductor.config").patch(fx_graph_cache=False):  # else it may compile nothing at all
         (loss, wanted), (other_loss, found) = gradients(plain), gradients(compiled)
     assert loss == pytest.approx(other_loss, rel=1e-6)
@@ -212,16 +212,16 @@ def test_operations_that_stay_whole() -> None:
 
 def test_when_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "find_compiler", lambda _: "/usr/bin/some-compiler")
-    assert not compile_blocks([], "off", CPU, 10**9)
-    assert not compile_blocks([], "auto", CPU, 10**9)  # it would win nothing
-    assert compile_blocks([], "on", CPU, 1)
+    assert not compile_units([], "off", CPU, 10**9)
+    assert not compile_units([], "auto", CPU, 10**9)  # it would win nothing
+    assert compile_units([], "on", CPU, 1)
     accelerator = adapter_named("cuda")
-    assert not compile_blocks([], "auto", accelerator, 10**6)  # too small to be worth it
-    assert compile_blocks([], "auto", accelerator, 10**9)
+    assert not compile_units([], "auto", accelerator, 10**6)  # too small to be worth it
+    assert compile_units([], "auto", accelerator, 10**9)
     monkeypatch.setattr(compilation, "find_compiler", lambda _: None)
-    assert not compile_blocks([], "auto", accelerator, 10**9)
+    assert not compile_units([], "auto", accelerator, 10**9)
     with pytest.raises(MachineError, match="needs a C"):
-        compile_blocks([], "on", CPU, 10**9)
+        compile_units([], "on", CPU, 10**9)
 
 
 def test_dropout_is_a_function_of_seed_step_and_rank() -> None:

@@ -60,6 +60,7 @@ class GPT2(Model):
     """
 
     inputs: ClassVar = ("tokens", "labels", "positions", "segments")
+    writes_text: ClassVar = True
     config: GPT2Config
 
     def __init__(self, config: GPT2Config) -> None:

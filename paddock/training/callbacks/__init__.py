@@ -17,7 +17,7 @@ from paddock.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from paddock.training.run import TrainingRun
 
-GROUP = "paddock.callbacks"
+GROUP = "callbacks"
 _registered: dict[str, type[Callback]] = {}
 
 
@@ -62,4 +62,4 @@ def _find(name: str) -> type[Callback]:
         known = sorted({*_registered, *plugins.names(GROUP)})
         fix = did_you_mean(name, known) if known else "install the package that brings it, or leave it out"
         raise ConfigError(f"train.callbacks = {name}", why="there is no such callback", fix=fix)
-    return found  # type: ignore[return-value]
+    return found

@@ -1,0 +1,155 @@
+"""The launchers of a job on several machines, before it has processes: machine 0 decides, the others follow.
+
+They talk through the store at --master-addr and --master-port, in which the processes will meet as well.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from paddock.errors import MachineError, UserError
+from paddock.launch.failure import error_from_json, error_to_json
+from paddock.launch.options import DEFAULT_PORT, LaunchOptions
+from paddock.launch.stop import mortal
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
+SECONDS_TO_MEET = 900
+SECONDS_TO_BE_HEARD = 60  # by machines that have come: machine 0 takes the store along when it leaves
+SECONDS_BETWEEN_LOOKS = 0.1
+
+
+@contextmanager
+def agreed(options: LaunchOptions, decide: Callable[[], str], follow: Callable[[str], object]) -> Iterator[str]:
+    """What `decide` gives on machine 0, on every machine, once all others have done `follow` with it.
+
+    An error of one machine is raised on all, before any process starts. Inside the block the machines stay connected:
+    the store that machine 0 keeps is the one that the processes use.
+    """
+    if options.nnodes == 1:
+        yield decide()
+        return
+    from torch.distributed import DistError
+
+    try:
+        store = _connect(options)
+        if options.node_rank == 0:
+            verdict = _lead(store, range(1, options.nnodes), decide)
+        else:
+            verdict = _join(store, options.node_rank, follow)
+    except DistError as error:
+        raise could_not_meet(options, error) from error
+    if verdict.error is not None:
+        if isinstance(verdict.error, UserError) and verdict.machine != options.node_rank:
+            verdict.error.what = f"machine {verdict.machine}: {verdict.error.what}"
+        raise verdict.error
+    assert verdict.decision is not None
+    yield verdict.decision
+    del store  # not before: with machine 0's it would close
+
+
+def could_not_meet(options: LaunchOptions, error: Exception) -> MachineError:
+    """What to say when the store cannot be opened or reached, or has gone."""
+    where = f"{options.master_addr or 'this machine'}, port {options.master_port or DEFAULT_PORT}"
+    return MachineError(
+        f"the processes could not meet at {where}",
+        why=str(error).splitlines()[0],
+        fix="check --master-addr and --master-port, and that every node has been started",
+    )
+
+
+def _connect(options: LaunchOptions) -> TCPStore:
+    from datetime import timedelta
+
+    from torch.distributed import TCPStore
+
+    address, port, is_first = options.master_addr, options.master_port or DEFAULT_PORT, options.node_rank == 0
+    assert address is not None
+    with mortal():  # the constructor waits in C++
+        # Multi-tenant: the agent of this process opens the same port, and joins this server.
+        return TCPStore(
+            address, port, is_master=is_first, timeout=timedelta(seconds=SECONDS_TO_MEET), multi_tenant=is_first
+        )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What came of one machine's part."""
+
+    machine: int
+    decision: str | None = None
+    error: Exception | None = None
+
+    def to_json(self) -> str:
+        error = self.error
+        if error is not None and not isinstance(error, UserError):  # a bug; its stack trace stays on its machine
+            error = UserError(f"{type(error).__name__}: {error}")
+        return json.dumps([self.machine, self.decision, error and error_to_json(error)])
+
+    @staticmethod
+    def from_json(text: str) -> _Outcome:
+        machine, decision, told = json.loads(text)
+        return _Outcome(machine, decision, told and error_from_json(told))
+
+
+def _attempt(machine: int, action: Callable[[], str]) -> _Outcome:
+    try:
+        return _Outcome(machine, action())
+    except Exception as error:
+        return _Outcome(machine, error=error)
+
+
+def _lead(store: TCPStore, others: Iterable[int], decide: Callable[[], str]) -> _Outcome:
+    """Machine 0: decide, wait for the others, and tell them whether all is well."""
+    verdict = _attempt(0, decide)
+    store.set("paddock/decision", verdict.to_json())
+    if verdict.error is None:
+        said = [_hear_from(store, node) for node in others]
+        verdict = next((one for one in said if one.error is not None), verdict)
+    store.set("paddock/verdict", verdict.to_json())
+    if verdict.error is not None:
+        deadline = time.monotonic() + SECONDS_TO_BE_HEARD
+        while not store.check([f"paddock/heard/{node}" for node in others]) and time.monotonic() < deadline:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    return verdict
+
+
+def _hear_from(store: TCPStore, node: int) -> _Outcome:
+    deadline = time.monotonic() + SECONDS_TO_MEET
+    while not store.check([f"paddock/here/{node}"]):
+        if time.monotonic() > deadline:
+            fix = f"start the same command there, with --node-rank {node}"
+            return _Outcome(0, error=MachineError(f"machine {node} did not come within {SECONDS_TO_MEET} s", fix=fix))
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    return _wait(store, f"paddock/outcome/{node}")
+
+
+def _join(store: TCPStore, me: int, follow: Callable[[str], object]) -> _Outcome:
+    """Any other machine: follow the decision, and hear whether everybody could."""
+    store.set(f"paddock/here/{me}", "")
+    mine = _wait(store, "paddock/decision")
+    if mine.decision is not None:
+        mine = _attempt(me, partial(_followed, follow, mine.decision))
+    store.set(f"paddock/outcome/{me}", mine.to_json())
+    verdict = _wait(store, "paddock/verdict")
+    store.set(f"paddock/heard/{me}", "")
+    return mine if verdict.machine == me else verdict
+
+
+def _followed(follow: Callable[[str], object], decision: str) -> str:
+    follow(decision)
+    return decision
+
+
+def _wait(store: TCPStore, key: str) -> _Outcome:
+    """What another machine has to say. Looks now and then, rather than wait in C++, where no Ctrl-C is heard."""
+    while not store.check([key]):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    return _Outcome.from_json(store.get(key).decode())

@@ -1,0 +1,69 @@
+"""Attempts of a job: an elastic agent (a user's torchrun, or our launcher) starts all processes anew when one fails.
+
+What must be known from one attempt to the next is kept in the agent's store, which outlives the processes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from uuid import uuid4
+
+from torch.distributed import PrefixStore, Store, TCPStore
+
+TIMEOUT = timedelta(minutes=30)  # as long as torch waits for a process group
+
+
+def agent_store() -> Store | None:
+    """The store of the agent that started this process; None where there is no agent, or it keeps its own."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=TIMEOUT)
+
+
+def first_said(topic: str, value: str) -> str:
+    """What the first of all processes of all attempts said on a topic; the same for everyone."""
+    store = agent_store()
+    if store is None:
+        return value
+    said: bytes = store.compare_set(f"paddock/{topic}", "", value)
+    return said.decode()
+
+
+def note(topic: str) -> None:
+    """Remember for later attempts that something was done."""
+    store = agent_store()
+    if store is not None:
+        store.set(f"paddock/{topic}", "done")
+
+
+def is_noted(topic: str) -> bool:
+    """Whether an earlier attempt, or this one, has noted it."""
+    store = agent_store()
+    return store is not None and bool(store.check([f"paddock/{topic}"]))
+
+
+def store_of_attempt(rank: int, size: int) -> Store | None:
+    """A part of the agent's store that no earlier attempt has written to, for a process group; None if there was none.
+
+    gloo would take addresses of processes that are gone for those of their successors. The number of restarts does not
+    tell attempts apart: each machine's agent counts its own. So everyone asks rank 0 for a name, by a word of which
+    there can be no old answer.
+    """
+    store = agent_store() if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0" else None
+    if store is None:
+        return None
+    if rank == 0:
+        name = uuid4().hex
+        while store.add(f"paddock/joined/{name}", 0) < size - 1:
+            for asking in (f"paddock/asks/{other}" for other in range(1, size)):
+                if store.check([asking]):
+                    store.set(f"paddock/answer/{store.get(asking).decode()}", name)
+            time.sleep(0.02)
+    else:
+        word = uuid4().hex
+        store.set(f"paddock/asks/{rank}", word)
+        name = store.get(f"paddock/answer/{word}").decode()
+        store.add(f"paddock/joined/{name}", 1)
+    return PrefixStore(name, store)

@@ -1,0 +1,155 @@
+"""Training runs of several machines, and of several attempts: one run directory, and one word about what went wrong.
+
+The machines are launchers on this one; they share a filesystem, or each works in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paddock.testing.tiny import TINY, losses
+
+Done = list[tuple[int, str]]
+
+
+def on_two_nodes(*arguments: str, folders: list[Path], caches: list[Path] | None = None, late: bool = False) -> Done:
+    """`paddock train` on two machines, each in its folder: exit code and standard error of both. The second one comes
+    late, if so asked: when the first has made its run directory, and the clock shows another second."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "paddock", "train", *TINY, *arguments, "--nnodes", "2"]
+    command += ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    nodes: list[subprocess.Popen[str]] = []
+    try:
+        for rank, folder in enumerate(folders):
+            if late and rank == 1:
+                while not list(folder.glob("runs/*/config.yaml")) and nodes[0].poll() is None:
+                    time.sleep(0.1)
+                time.sleep(1)
+            environment = os.environ | ({"XDG_CACHE_HOME": str(caches[rank])} if caches else {})
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            nodes.append(
+                subprocess.Popen([*command, "--node-rank", str(rank)], cwd=folder, env=environment, **pipes)  # type: ignore[call-overload]
+            )
+        said = [node.communicate(timeout=240)[1] for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    return [(node.returncode, words) for node, words in zip(nodes, said, strict=True)]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["with --run-dir", "without"])
+def test_two_nodes_on_one_filesystem_share_a_run_directory(named: bool, tmp_path: Path) -> None:
+    done = on_two_nodes(*(["--run-dir", "runs/one"] if named else []), folders=[tmp_path, tmp_path], late=True)
+    assert [code for code, _ in done] == [0, 0], done
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert len(losses(run_dir)) == 6
+    files = json.loads((run_dir / "checkpoints" / "latest" / "checkpoint.json").read_text())["files"]
+    assert len(files) == 2
+    assert "step     6/6" in done[0][1] and done[1][1] == ""
+
+
+def test_a_run_directory_that_is_taken_is_refused_on_every_node(trained_run: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in trained_run.rglob("*"))
+    done = on_two_nodes("--run-dir", str(trained_run), folders=[tmp_path, tmp_path])
+    assert [code for code, _ in done] == [2, 2], done
+    for _, words in done:
+        assert words.count("error:") == 1
+        assert words.count("already holds a run") == 1
+        assert words.count("--checkpoint.load auto") == 1
+    assert done[1][1].startswith("error: machine 0: ")
+    assert sorted(path.name for path in trained_run.rglob("*")) == before
+
+
+def test_nodes_without_a_common_filesystem_prepare_their_own_data(tmp_path: Path) -> None:
+    folders, caches = ([tmp_path / f"{what}{rank}" for rank in (0, 1)] for what in ("node", "cache"))
+    for folder in folders:
+        folder.mkdir()
+    # No checkpoint is written to the end: all processes write it into one folder.
+    bad = "--checkpoint.every", "None", "--optimizer.lr", "1e30", "--optimizer.clip", "None", "--schedule.warmup", "0"
+    done = on_two_nodes(*bad, folders=folders, caches=caches)
+    assert [code for code, _ in done] == [5, 5], done
+    assert all(list((cache / "paddock").glob("**/corpus_text_document.bin")) for cache in caches)
+    (run_dir,) = (folders[0] / "runs").iterdir()
+    assert (run_dir / "config.yaml").exists()
+    assert [path.name for path in (folders[1] / "runs").iterdir()] == [run_dir.name]
+    assert [path.name for path in (folders[1] / "runs" / run_dir.name / "errors").iterdir()] == ["rank1.txt"]
+
+
+def test_what_one_node_lacks_stops_all(trained_run: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "node0", tmp_path / "node1"]
+    for folder in folders:
+        folder.mkdir()
+    shutil.copy(trained_run / "tokenizer.json", folders[0])
+    done = on_two_nodes("--tokenizer.kind", "file", "--tokenizer.path", "tokenizer.json", folders=folders)
+    assert [code for code, _ in done] == [4, 4], done
+    assert "error: machine 1: there is no tokenizer file" in done[0][1]
+    assert "error: there is no tokenizer file" in done[1][1]
+
+
+DIES = """
+import os, sys
+from paddock.checkpoint.directory import CheckpointDirectory
+from paddock.cli.main import main
+
+def save_and_die(*arguments, **options):
+    save(*arguments, **options)
+    if os.environ["RANK"] == "1" or os.environ["WORLD_SIZE"] == "1":
+        os._exit(9)
+
+def die(*arguments, **options):
+    os._exit(9)
+
+when = sys.argv.pop(1)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    save = CheckpointDirectory.save
+    CheckpointDirectory.save = save_and_die if when == "after" else die
+main()
+"""
+
+
+def with_torchrun(folder: Path, script: str, *arguments: str, processes: int = 1) -> subprocess.CompletedProcess[str]:
+    """Run a script under a user's torchrun, which restarts it once."""
+    (folder / "script.py").write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "1"]
+    command += ["--nproc-per-node", str(processes), "script.py", *arguments]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize(("processes", "named"), [(1, True), (2, False)])
+def test_a_restarted_attempt_goes_on(processes: int, named: bool, tmp_path: Path) -> None:
+    where = ["--run-dir", "runs/one"] if named else []
+    done = with_torchrun(tmp_path, DIES, "after", "train", *TINY, *where, processes=processes)
+    assert done.returncode == 0, done.stderr
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert len(losses(run_dir)) == 6
+    assert done.stderr.count("step     1/6") == 1, done.stderr
+    assert done.stderr.count("step     6/6  loss") == 1
+    assert "step-00000003, step 3" in done.stderr
+
+
+def test_an_attempt_without_a_checkpoint_begins_as_the_first_did(trained_run: Path, tmp_path: Path) -> None:
+    origin = ["--checkpoint.load", str(trained_run), "--checkpoint.weights-only", "--run-dir", "runs/one"]
+    done = with_torchrun(tmp_path, DIES, "before", "train", *TINY, *origin)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"weights of {trained_run}") == 2
+    assert len(losses(tmp_path / "runs" / "one")) == 6
+
+
+def test_a_restart_does_not_go_on_in_a_directory_that_was_refused(trained_run: Path, tmp_path: Path) -> None:
+    done = with_torchrun(
+        tmp_path, "from paddock.cli.main import main; main()", "train", *TINY, "--run-dir", str(trained_run)
+    )
+    assert done.returncode != 0
+    assert done.stderr.count("already holds a run") == 2  # once in each attempt
