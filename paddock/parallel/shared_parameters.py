@@ -7,14 +7,12 @@ equal (weights are drawn by name) and get the sum of all their gradients, so eve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from paddock.parallel.layout import Layout
-from paddock.parallel.mesh import Mesh
+from paddock.parallel.mesh import Mesh, group_of
 from paddock.parallel.placement import local
 
 
@@ -71,14 +69,4 @@ def _group(processes: tuple[int, ...], mesh: Mesh) -> dist.ProcessGroup | None:
     if len(processes) == 1:
         return None
     width = mesh.layout.data * mesh.layout.tensor
-    ranks = tuple(process * width + mesh.rank % width for process in processes)
-    return _made(ranks, mesh.layout, dist.group.WORLD)
-
-
-@cache
-def _made(ranks: tuple[int, ...], layout: Layout, everyone: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Made by its members alone: one group a process, however many columns the layout has. They are kept, as a mesh's
-    are."""
-    group = dist.new_group(list(ranks), use_local_synchronization=True)
-    assert isinstance(group, dist.ProcessGroup)
-    return group
+    return group_of(tuple(process * width + mesh.rank % width for process in processes))

@@ -30,7 +30,8 @@ class ThroughputMeter:
     does not count, and neither do the first `warmup` steps, which compile, allocate and fill caches.
 
     Pass samples, tokens and FLOPs of the whole job, and as `peak_flops` the sum over its `devices`. On a device
-    that computes asynchronously, synchronise before `end_step`, or the time is that of the queue.
+    that computes asynchronously a step's own time is that of the queue: synchronise before the `end_step` that precedes
+    `window`, and the window's is right.
     """
 
     def __init__(
@@ -45,29 +46,22 @@ class ThroughputMeter:
         self._warmup_left = warmup
         self._clock = clock
         self._started: float | None = None
-        self._data_seconds = 0.0
         self._window = _Totals()
         self._overall = _Totals()
 
     def start_step(self) -> None:
-        """The step begins, usually by waiting for data."""
+        """The step begins."""
         self._started = self._clock()
-        self._data_seconds = 0.0
 
-    def data_ready(self) -> None:
-        """The data is here: what has passed since `start_step` was waiting."""
-        assert self._started is not None, "data_ready() without start_step()"
-        self._data_seconds = self._clock() - self._started
-
-    def end_step(self, *, samples: int, tokens: float = 0.0, flops: float = 0.0) -> None:
-        """The step is done; it processed this much."""
+    def end_step(self, *, samples: int, tokens: float = 0.0, flops: float = 0.0, data_seconds: float = 0.0) -> None:
+        """The step is done; it processed this much, and waited so long for data."""
         assert self._started is not None, "end_step() without start_step()"
         seconds = self._clock() - self._started
         self._started = None
         if self._warmup_left > 0:
             self._warmup_left -= 1
             return
-        step = _Totals(1, seconds, self._data_seconds, samples, tokens, flops)
+        step = _Totals(1, seconds, data_seconds, samples, tokens, flops)
         self._window.add(step)
         self._overall.add(step)
 

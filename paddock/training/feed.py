@@ -7,6 +7,7 @@ begins, its numbers are there, and no process waits for another's device.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ class StepInput:
     """Of the loss, at least one."""
     tokens: float
     flops: float
+    waited: float
+    """Seconds that this process waited for its samples to be read."""
     stops: bool
     """Whether some process is asked to stop before this step."""
 
@@ -58,7 +61,9 @@ class StepFeed:
         if self._ahead is not None or self._left == 0:
             return
         self._left -= 1
+        began = time.perf_counter()
         host = self._loader.next_step()
+        waited = time.perf_counter() - began
         agreed = self._world.start_all_reduce_sum([float(bool(self._stop_requested())), *self._work(host)])
         copies = [self._copies.start(batch) for batch in host]
 
@@ -67,7 +72,7 @@ class StepFeed:
             if not stops:
                 self.skipped.update(number for batch in host for number in self._task.skipped(batch))
             batches = [self._task.finish(copy()) for copy in copies]
-            return StepInput(batches, max(terms, 1.0), tokens, flops, bool(stops))
+            return StepInput(batches, max(terms, 1.0), tokens, flops, waited, bool(stops))
 
         self._ahead = finish
 

@@ -18,7 +18,7 @@ from paddock.parallel.statistics import average_statistics, statistics_of
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
 from paddock.training.callbacks import Callback
-from paddock.training.feed import StepFeed
+from paddock.training.feed import StepFeed, StepInput
 from paddock.training.run import Progress, TrainingRun
 from paddock.training.step import StepResult
 
@@ -42,14 +42,13 @@ class TrainingLoop:
             while progress.step < run.total_steps:
                 self._meter.start_step()
                 work = feed.take()
-                self._meter.data_ready()
                 if work.stops:
                     progress.stopped_by = run.stop_reason or "another process"
                     break
                 run.step.launch(progress.step, work.batches, work.terms)
                 feed.prepare()  # the next step, while the device computes this one
                 result = run.step.complete(before_update=run.checkpoints.wait_for_copy)
-                self._count(result, work.tokens, work.flops)
+                self._count(result, work)
                 self._after_step()
         if progress.stopped_by is None and self._held_out is not None and self._evaluated_step != progress.step:
             self._evaluate()
@@ -84,7 +83,7 @@ class TrainingLoop:
         """Of training on a micro-batch: a forward pass, and a backward pass of twice the work."""
         return 3 * self._run.batch.micro * self._run.forward_flops(self._run.task.sample_shape(dict(batch)))
 
-    def _count(self, result: StepResult, tokens: float, flops: float) -> None:
+    def _count(self, result: StepResult, work: StepInput) -> None:
         """A step is done: the run is further, and every so often says so."""
         run, progress = self._run, self._run.progress
         begins = progress.step == run.begun_step
@@ -96,7 +95,7 @@ class TrainingLoop:
         logs = progress.step % run.recipe.log.every == 0 or progress.step in (1, run.total_steps)
         if logs:
             run.world.adapter.synchronize()
-        self._meter.end_step(samples=run.batch.total, tokens=tokens, flops=flops)
+        self._meter.end_step(samples=run.batch.total, tokens=work.tokens, flops=work.flops, data_seconds=work.waited)
         metrics = self._metrics(result) if logs else None
         self._tell("on_step", metrics)
         if metrics is not None:

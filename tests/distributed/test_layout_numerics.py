@@ -19,12 +19,12 @@ from paddock.models.labels import IGNORED
 from paddock.models.layers import attention, dropout
 from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.parallel.engine import Engine
-from paddock.parallel.gradient_norm import gradient_norm
+from paddock.parallel.gradient_norm import squared_norm
 from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.placement import local
 from paddock.parallel.vocabulary import VocabularyPartition
-from paddock.testing.layouts import small_recipe, trace_all, trace_recipe
+from paddock.testing.layouts import small_recipe, this_world, trace_all, trace_recipe
 from paddock.testing.pool import ProcessPool, WorkFailed
 
 PoolOf = Callable[[int], ProcessPool]
@@ -186,11 +186,12 @@ def norms_two_ways(rank: int, values: dict[str, Any]) -> tuple[float, float]:
     backward = Engine.forward_backward
     found: list[tuple[float, float]] = []
 
-    def look(engine: Engine, *arguments: Any) -> float:
+    def look(engine: Engine, *arguments: Any) -> Tensor:
         total = backward(engine, *arguments)
         gradients = [parameter.grad for parameter in engine.trained]
         whole = [one.full_tensor() if isinstance(one, DTensor) else one for one in gradients if one is not None]
-        found.append((engine.gradient_norm(), math.sqrt(sum(float(one.double().square().sum()) for one in whole))))
+        (squares,) = this_world().read_sums([engine.squared_norm()])
+        found.append((math.sqrt(squares), math.sqrt(sum(float(one.double().square().sum()) for one in whole))))
         return total
 
     Engine.forward_backward = look  # type: ignore[method-assign]
@@ -211,7 +212,7 @@ def test_the_norm_over_mixed_meshes(pool_of: PoolOf, shard: str) -> None:
 def test_the_norm_of_a_large_tensor_is_exact() -> None:
     weight = nn.Parameter(torch.zeros(3_000_001))
     weight.grad = torch.randn(3_000_001, generator=torch.Generator().manual_seed(0)) * 1e-3
-    norm = gradient_norm([weight], Mesh(Layout(1, 1, 1), 0, None))
+    norm = float(squared_norm([weight], Mesh(Layout(1, 1, 1), 0, None)).sqrt())
     assert norm == pytest.approx(float(weight.grad.double().norm()), rel=1e-7)
 
 

@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 
 from paddock import devices
+from paddock.alignment import parity
 from paddock.alignment.divergence import TOLERANCE, compare
 from paddock.alignment.trace import Trace
 from paddock.cli.main import run
 from paddock.config.layouts import legal_layouts, with_layout
 from paddock.config.load import save_recipe
-from paddock.jobs import parity
 from paddock.models.registry import parameter_names
 from paddock.parallel.engine import Engine
 from paddock.testing.layouts import small_recipe, trace_all, trace_recipe

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paddock.jobs.training_run import TrainingRun
 
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.storage import describe_checkpoint
@@ -25,6 +24,7 @@ from paddock.tasks.registry import build_task, prepare_data
 from paddock.testing.corpora import write_corpus
 from paddock.testing.squad import write_squad
 from paddock.testing.tiny import TINY, losses
+from paddock.training.run import TrainingRun
 
 SMALL = [*TINY, "--model.hidden", "16", "--model.context", "64", "--batch.global", "4"]
 SYNTHETIC = [*SMALL, "--data.source", "synthetic", "--tokenizer.kind", "none"]

@@ -51,6 +51,6 @@ def test_layers_of_a_stage() -> None:
 
 
 def test_torchs_pipelines_are_imported_for_pipelines_only() -> None:
-    code = "import sys, paddock.jobs.training_run, paddock.jobs.evaluate; print('torch._dynamo' in sys.modules)"
+    code = "import sys, paddock.training.loop, paddock.jobs.evaluate; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")

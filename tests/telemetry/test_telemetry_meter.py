@@ -14,10 +14,8 @@ def run_step(
     meter: ThroughputMeter, clock: Clock, data: float, compute: float, tokens: int = 0, flops: float = 0.0
 ) -> None:
     meter.start_step()
-    clock.now += data
-    meter.data_ready()
-    clock.now += compute
-    meter.end_step(samples=8, tokens=tokens, flops=flops)
+    clock.now += data + compute
+    meter.end_step(samples=8, tokens=tokens, flops=flops, data_seconds=data)
 
 
 def test_averages_are_totals_over_time_and_skip_the_warm_up() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from paddock.jobs.task import build_task
 
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint
@@ -17,6 +16,7 @@ from paddock.cli.train import TrainOptions
 from paddock.config.recipe import Recipe
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
+from paddock.tasks.registry import build_task
 from paddock.testing.tiny import losses, paddock
 from paddock.trainer import Trainer
 

@@ -7,6 +7,7 @@ No value is read back from the device: rows that do not count are multiplied by 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ def linear_cross_entropy(
     others makes the same call.
     """
     hidden = hidden.reshape(-1, hidden.shape[-1])
-    if torch.is_autocast_enabled(hidden.device.type):
+    if torch.amp.is_autocast_available(hidden.device.type) and torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     if not torch.is_grad_enabled():
@@ -88,7 +89,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if needs_gradient else None
         weight_gradient = torch.zeros_like(weight, dtype=sums) if needs_gradient and not count else None
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=sums)
-        with torch.autocast(hidden.device.type, enabled=False):
+        with _without_autocast(hidden.device.type):
             for start in range(0, count, rows):
                 chunk = hidden[start : start + rows]
                 targets = _Targets(labels[start : start + rows], size, partition)
@@ -133,6 +134,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             ctx.scaled = True
         of_bias = None if bias_gradient is None else bias_gradient.to(ctx.weight_dtype)
         return hidden_gradient, weight_gradient.to(ctx.weight_dtype), of_bias, None, None
+
+
+def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """The types here are chosen; some devices, such as meta, know no others."""
+    known = torch.amp.is_autocast_available(device_type)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
 def _log_softmax(logits: Tensor, partition: VocabularyPartition | None) -> Tensor:
