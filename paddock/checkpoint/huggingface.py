@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from paddock.checkpoint.matching import Matched, StoredWeight, check_settings, match, names_that_differ
-from paddock.checkpoint.safetensors_writer import write_json, write_safetensors, write_shards
-from paddock.checkpoint.weight_files import read_json
+from paddock.checkpoint.weight_files import read_json, write_json, write_safetensors, write_shards
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import disk_errors, sync_directory, sync_tree
 from paddock.models.config import ModelConfig

@@ -36,7 +36,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from paddock.checkpoint.blocks import BlockReader, BlockWriter, FileRecord, bytes_of, damaged
-from paddock.checkpoint.safetensors_writer import CODES, encode_header
+from paddock.checkpoint.weight_files import CODES, encode_header
 from paddock.devices import adapter_of
 from paddock.errors import UserError
 

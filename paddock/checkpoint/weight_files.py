@@ -1,14 +1,20 @@
-"""The weights in a Hugging Face folder or in a file, by name: known at once, read one at a time.
+"""The weights in a Hugging Face folder or in a file, by name: known at once, read and written one at a time.
 
-Safetensors and torch's own files, whole or in shards. Both are mapped into memory, so that what is not asked
+Reading: safetensors and torch's own files, whole or in shards. Both are mapped into memory, so that what is not asked
 for is not read. Which names and shapes a model needs is not known here.
+
+Writing: safetensors, in as many files as a limit asks for. The library can only write tensors that all lie in memory at
+once, which for translated weights would be a second copy of the model. The format is small and frozen: the header's
+length (8 bytes, little-endian), the header (JSON: dtype, shape and place of every tensor), then the tensors without
+gaps.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +25,24 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from paddock.errors import DataError
+from paddock.files import atomic_write
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 """The names a whole model is kept under; a sharded one has `<name>.index.json`. The first found is taken."""
 
+CODES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""What safetensors calls torch's types."""
 _FLOATING = {"F64", "F32", "F16", "BF16"}
 
 
@@ -69,6 +89,62 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DataError(f"{path} is not a JSON object", why=f"it holds a {type(values).__name__}")
     return values
+
+
+def write_shards(
+    folder: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    tensor: Callable[[str], Tensor],
+    max_bytes: int,
+) -> None:
+    """`model.safetensors`, or several files and their index where that would pass `max_bytes`."""
+    shards = _split(shapes, dtype, max_bytes)
+    weight_map: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        part = f"-{number:05}-of-{len(shards):05}" if len(shards) > 1 else ""
+        file = f"model{part}.safetensors"
+        write_safetensors(folder / file, shard, dtype, tensor)
+        weight_map.update(dict.fromkeys(shard, file))
+    if len(shards) > 1:
+        total = sum(_num_bytes(shape, dtype) for shape in shapes.values())
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        write_json(folder / "model.safetensors.index.json", index)
+
+
+def write_safetensors(
+    file: Path, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, tensor: Callable[[str], Tensor]
+) -> None:
+    """Write and fsync `file`; `tensor(name)` is asked for each tensor when its turn comes."""
+    header = encode_header({name: (dtype, shape) for name, shape in shapes.items()})
+    with open(file, "wb") as stream:
+        stream.write(header)
+        for name, shape in shapes.items():
+            value = tensor(name)
+            assert value.shape == shape and value.dtype == dtype, f"{name}: {value.shape}, {value.dtype}"
+            stream.write(value.contiguous().view(-1).view(torch.uint8).numpy().data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def encode_header(
+    tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """What a file begins with, if these tensors follow in this order."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt", **(metadata or {})}}
+    position = 0
+    for name, (dtype, shape) in tensors.items():
+        start, position = position, position + _num_bytes(shape, dtype)
+        header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, position]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the tensors begin aligned
+    return len(text).to_bytes(8, "little") + text
+
+
+def write_json(file: Path, values: Mapping[str, object]) -> None:
+    with atomic_write(file) as stream:
+        json.dump(values, stream, indent=2)
+        stream.write("\n")
 
 
 def _open_shards(index: Path) -> dict[str, StoredTensor]:
@@ -161,3 +237,23 @@ def _unreadable(file: Path, error: Exception) -> DataError:
         why=f"truncated, or not such a file: {reason}",
         fix="copy or download it again",
     )
+
+
+def _split(
+    shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, max_bytes: int
+) -> list[dict[str, tuple[int, ...]]]:
+    """File by file: as many to a file as stay within the limit, and at least one."""
+    shards: list[dict[str, tuple[int, ...]]] = [{}]
+    room = max_bytes
+    for name, shape in shapes.items():
+        size = _num_bytes(shape, dtype)
+        if size > room and shards[-1]:
+            shards.append({})
+            room = max_bytes
+        shards[-1][name] = shape
+        room -= size
+    return shards
+
+
+def _num_bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    return torch.Size(shape).numel() * dtype.itemsize

@@ -22,6 +22,7 @@ from paddock.launch.stop import StopRequest
 from paddock.parallel.world import join_world
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.testing.corpora import write_corpus
+from paddock.testing.images import write_folder
 from paddock.testing.squad import write_squad
 from paddock.testing.tiny import TINY, losses
 from paddock.training.run import TrainingRun
@@ -143,6 +144,19 @@ def test_the_fingerprint_of_images(tmp_path: Path) -> None:
     assert drawn != fingerprint("resnet/tiny-synthetic", training_images=65)
     assert drawn != fingerprint("resnet/tiny-synthetic", training_images=64, image_size=40)
     assert drawn == fingerprint("resnet/tiny-synthetic", training_images=64, flip=0.0, validation_images=3)
+
+
+def test_the_fingerprint_of_a_folder_of_images(tmp_path: Path) -> None:
+    def of(folder: str) -> dict[str, Any]:
+        values = load_recipe("resnet/tiny-synthetic").to_dict()
+        values["model"]["classes"] = 2
+        values["data"] = {"source": "folder", "path": str(tmp_path / folder), "cache": str(tmp_path), "image_size": 32}
+        return dict(build_task(recipe_from_dict(values)).fingerprint())
+
+    for name, classes, count in (("a", "xy", 3), ("moved", "xy", 3), ("renamed", "xz", 3), ("more", "xy", 4)):
+        write_folder(tmp_path / name, tuple(classes), {"train": count, "val": 1})
+    assert of("a") == of("moved") and of("a")["training data"].startswith("6 images of 2 classes, ")
+    assert of("a") != of("renamed") and of("a") != of("more")
 
 
 def test_the_fingerprint_of_texts(tmp_path: Path) -> None:

@@ -68,10 +68,14 @@ def test_the_best_model_is_saved_where_nothing_else_is(
     assert describe_checkpoint(tmp_path / "checkpoints" / "best")["best"]["loss"] == 3.0
 
 
-def test_a_step_is_written_once(tmp_path: Path, evaluations: Callable[..., None], saved: list[int]) -> None:
+@pytest.mark.parametrize("asynchronous", ["False", "True"])
+def test_a_step_is_written_once(
+    asynchronous: str, tmp_path: Path, evaluations: Callable[..., None], saved: list[int]
+) -> None:
     """Also where it is the best one, due, and the last at once."""
     evaluations(5.0, 4.0, 3.0, 6.0, 6.0, 2.0)
-    assert train(tmp_path, "--checkpoint.every", "3", "--checkpoint.keep", "2") == 0
+    flags = ["--checkpoint.every", "3", "--checkpoint.keep", "2", "--checkpoint.asynchronous", asynchronous]
+    assert train(tmp_path, *flags) == 0
     assert saved == [1, 2, 3, 6]
     assert steps_of(tmp_path) == ["step-00000002", "step-00000003", "step-00000006"], "two, and the best"
     assert pointed_at(tmp_path, "best") == pointed_at(tmp_path, "latest") == "step-00000006"
