@@ -5,6 +5,7 @@ No process ever holds more than its own part and, while filling it, one whole te
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -84,7 +85,15 @@ def build_engine(
     from paddock.parallel.pipeline import Pipeline  # it brings torch's, which take most of a second to import
 
     pipeline = Pipeline(
-        stages, plan.last_units, plan.blueprint, plan.example, parallel.schedule, mesh, device, micro_batches
+        stages,
+        plan.last_units,
+        plan.blueprint,
+        plan.example,
+        parallel.schedule,
+        mesh,
+        device,
+        micro_batches,
+        plan.entangled(),
     )
     process_of = {
         stage: process
@@ -103,10 +112,11 @@ class _StagePlan:
         self, config: ModelConfig, assignment: list[int], example: Any, parallel: ParallelConfig, mesh: Mesh
     ) -> None:
         self._config, self._count, self.example = config, assignment[-1] + 1, example
+        self._stages = range(self._count)
         whole = _on_meta(config)
         names = whole.units()
         assert len(names) == len(assignment), "the costs of a family are those of its units"
-        self._units = [[names[at] for at in units_of(stage, assignment)] for stage in range(self._count)]
+        self._units = [[names[at] for at in units_of(stage, assignment)] for stage in self._stages]
         self.last_units = [units[-1] for units in self._units]
         self.blueprint = Blueprint(whole, mesh.layout.tensor if parallel.sequence else 1)
         self._uses = self.blueprint.parameters(example) if self._count > 1 else {}
@@ -122,14 +132,22 @@ class _StagePlan:
     def holders(self) -> dict[str, list[int]]:
         """The stages that hold each parameter, by its name."""
         found: dict[str, list[int]] = {}
-        for stage in range(self._count):
+        for stage in self._stages:
             for name in self._needs(stage):
                 found.setdefault(name, []).append(stage)
         return found
 
+    def entangled(self) -> list[int]:
+        """The stages that use a parameter in more than one of their parts."""
+        used = [Counter(name for part in self._parts(stage) for name in self._uses[part]) for stage in self._stages]
+        return [stage for stage in self._stages if used[stage].most_common(1)[0][1] > 1]
+
     def _needs(self, stage: int) -> set[str]:
-        parts = [*([BEGIN] if stage == 0 else []), *self._units[stage], *([FINISH] if stage == self._count - 1 else [])]
-        return set().union(*(self._uses[part] for part in parts))
+        return set().union(*(self._uses[part] for part in self._parts(stage)))
+
+    def _parts(self, stage: int) -> list[str]:
+        begins, ends = stage == 0, stage == self._count - 1
+        return [*([BEGIN] if begins else []), *self._units[stage], *([FINISH] if ends else [])]
 
 
 def initialize_engine(engine: Engine, seed: int) -> None:

@@ -77,7 +77,7 @@ class Engine:
                 found = self._pipeline.forward(batches)
             else:
                 (stage,) = self.stages.values()
-                found = [stage(**batch) for batch in batches]
+                found = [stage(batch=batch) for batch in batches]
         return found if self.mesh.tensor_rank == 0 else []
 
     def take_busy_seconds(self) -> float | None:
@@ -111,7 +111,7 @@ class Engine:
         losses = []
         for number, batch in enumerate(batches):
             send_gradients(stage, number == len(batches) - 1, self._shard)
-            loss = stage(**batch)
+            loss = stage(batch=batch)
             (loss * factor).backward()
             losses.append(loss.detach())
         return torch.stack(losses).sum()

@@ -1,13 +1,13 @@
 """Pipelines: torch's stages and schedules, driven with our batches.
 
-A stage gets the whole batch by keyword (masks, lengths and labels are needed where they are needed) and, but for the
+A stage gets the whole batch (masks, lengths and labels are needed where they are needed) and, but for the
 first, the carry of the stage before by place.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -39,9 +39,10 @@ class Pipeline:
         mesh: Mesh,
         device: torch.device,
         micro_batches: int,
+        entangled: Collection[int] = (),
     ) -> None:
         """`last_units` has the last unit of every stage, after which the carry goes on; `example` is a micro-batch as
-        training has them."""
+        training has them. Stages that are `entangled` use a parameter in several of their parts."""
         count = len(last_units)
         carries = blueprint.carries(example)
         self._group, self._rank, self._device = mesh.group(PIPELINE), mesh.pipeline_rank, device
@@ -56,6 +57,9 @@ class Pipeline:
                 input_args=_as_meta(carries[last_units[index - 1]]) if index else (),
                 output_args=loss if index == count - 1 else _as_meta(carries[last_units[index]]),
                 group=self._group,
+                # torch takes the gradients of weights apart by walking the graph, and walks twice through what several
+                # uses of one parameter share. Such a stage goes backward in one pass, and has nothing left to do later.
+                dw_builder=_nothing_later if index in entangled else None,
             )
             for index, stage in sorted(stages.items())
         ]
@@ -74,8 +78,9 @@ class Pipeline:
         stage is, else zero. It stays on the device."""
         self._factor = factor
         losses: list[Tensor] = []
-        target, kept = (batch["labels"], losses) if self._holds_last else (None, None)
-        self._schedule.step(target=target, losses=kept, return_outputs=False, **batch)
+        # A schedule wants targets where it computes losses. Our stages have theirs in the batch; any tensor will do.
+        target, kept = (next(iter(batch.values())), losses) if self._holds_last else (None, None)
+        self._schedule.step(target=target, losses=kept, return_outputs=False, batch=dict(batch))
         if not losses:
             return torch.zeros((), device=self._device)
         return torch.stack([loss.detach() for loss in losses]).sum() / factor
@@ -98,7 +103,7 @@ class Pipeline:
                     carried = waiting[number]
                 else:
                     carried = self._receive(before, batch)
-                output = stage.submod(*carried, **batch)
+                output = stage.submod(*carried, batch=batch)
                 if stage.is_last:
                     found.append(output)
                 elif self._holder(after) == self._rank:
@@ -152,6 +157,10 @@ class TimedStage(PipelineStage):
             return work(*args, **kwargs)
         finally:
             self.busy_seconds += time.perf_counter() - started
+
+
+def _nothing_later() -> Callable[[], None]:
+    return lambda: None
 
 
 def _as_meta(carry: Carry) -> tuple[Tensor, ...]:

@@ -105,7 +105,7 @@ class Stage(nn.Module):
         # Entered here, around the forward pass alone: a schedule goes backward between two forward passes.
         self._autocast = autocast or nullcontext()
 
-    def forward(self, *carried: Tensor, **batch: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, *carried: Tensor, batch: Batch) -> Tensor | tuple[Tensor, ...]:
         model: UnitModel = self.model  # type: ignore[assignment]
         with self._autocast:
             carry = model.begin(batch) if self._takes is None else dict(zip(self._takes, carried, strict=True))

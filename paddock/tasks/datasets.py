@@ -4,4 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+from paddock.errors import ConfigError
+
 Fields = dict[str, Any]
+
+
+def questions(train: str | None, evaluation: str | None) -> Fields:
+    return {"source": "squad"} | _given(train=train, validation=evaluation)
+
+
+def labelled_texts(train: str | None, evaluation: str | None) -> Fields:
+    kinds = {"tsv" if str(path).endswith((".tsv", ".txt")) else "jsonl" for path in (train, evaluation) if path}
+    if len(kinds) > 1:
+        raise ConfigError(
+            f"train_dataset = {train}, eval_dataset = {evaluation}", why="one is JSON lines, and one is a table"
+        )
+    return {"source": kinds.pop()} | _given(train=train, validation=evaluation)
+
+
+def corpus(train: str | None, evaluation: str | None) -> Fields:
+    return {"source": "indexed", "path": _one(train, evaluation, "data.split says which part is for evaluation")}
+
+
+def image_folder(train: str | None, evaluation: str | None) -> Fields:
+    return {"source": "folder", "path": _one(train, evaluation, "the folder has train and val in it")}
+
+
+def _one(train: str | None, evaluation: str | None, why: str) -> str:
+    if None not in (train, evaluation) and train != evaluation:
+        raise ConfigError(
+            f"eval_dataset = {evaluation}",
+            why=f"train_dataset is {train}, and this task reads one: {why}",
+            fix="give the same path twice, or train_dataset alone",
+        )
+    return str(train or evaluation)
+
+
+def _given(**fields: str | None) -> Fields:
+    return {name: value for name, value in fields.items() if value is not None}
