@@ -25,7 +25,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("four") / "run"
     layout = ["--nproc-per-node", "4", "--parallel.tensor", "2", "--parallel.pipeline", "2"]
     flags = [*FLAGS, "--steps", "4", "--checkpoint.asynchronous", "True", "--evaluate.batches", "None"]
-    result = paddock("train", *TINY, *layout, *flags, "--run-dir", str(path), timeout=300)
+    result = paddock("train", *TINY, *layout, *flags, "--run-dir", str(path))
     assert result.returncode == 0, result.stderr
     return path
 
