@@ -67,7 +67,7 @@ def test_the_error_that_the_readme_shows(tmp_path: Path) -> None:
 def test_make_targets_exist() -> None:
     targets = [command.split()[1] for command in commands("README.md") if command.startswith("make ")]
     assert targets == ["quickstart", "test"]
-    for target in [*targets, "test-all", "lint", "bench"]:
+    for target in [*targets, "test-all", "test-elsewhere", "lint", "bench"]:
         plan = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
         assert plan.returncode == 0, plan.stderr
 
