@@ -27,6 +27,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several test processes share the core
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 
+def pytest_runtest_setup() -> None:
+    """What a test draws from torch's own generator is the same whichever tests ran before it, and where."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_the_tests() -> Iterator[None]:
     """Prepared corpora go to a folder that disappears, not to the user's cache."""

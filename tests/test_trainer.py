@@ -166,5 +166,5 @@ def test_a_script_is_run_once(tmp_path: Path, way: str) -> None:
     """People write their lines without a guard for processes that import them again; or pipe them into Python."""
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, *(["script.py"] if way == "file" else ["-"])]
-    done = subprocess.run(command, input=SCRIPT, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, input=SCRIPT, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()) == (0, ["2", "True", "2"]), done.stderr

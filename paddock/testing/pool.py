@@ -34,9 +34,9 @@ import torch.distributed.fsdp
 import torch.distributed.pipelining
 import torch.distributed.tensor.parallel
 
-PATIENCE = 300.0
+PATIENCE = 1500.0
 """Seconds that one piece of work may take before the pool gives it up."""
-GRACE = 5.0
+GRACE = 60.0
 """Seconds that the others get to say what they saw, once one process has failed."""
 
 

@@ -17,13 +17,12 @@ TINY = [
 """`paddock train` arguments: the quick start's recipe, much smaller."""
 
 
-def paddock(*arguments: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+def paddock(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, as a user would."""
     return subprocess.run(
         [sys.executable, "-m", "paddock", *arguments],
         capture_output=True,
         text=True,
-        timeout=timeout,
         env={**os.environ, **environment},
     )
 

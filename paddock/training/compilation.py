@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Literal
@@ -84,10 +87,11 @@ def _whole_operations() -> list[Any]:
 
 
 def find_compiler(adapter: DeviceAdapter) -> str | None:
-    """What turns compiled graphs into machine code: on a CPU a C++ compiler, elsewhere the vendor's own."""
+    """What turns compiled graphs into machine code: on a CPU the C++ compiler that torch calls, else the vendor's."""
     if not adapter.computes_on_host:
         return adapter.name
-    return shutil.which("g++") or shutil.which("clang++")
+    command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+    return shutil.which(shlex.split(command)[0])
 
 
 def _knows_all_instructions(compiler: str) -> bool:

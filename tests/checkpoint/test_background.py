@@ -16,6 +16,7 @@ from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import StoredTensors, read_tensors
 from paddock.cli.main import run
 from paddock.errors import MachineError
+from paddock.testing.processes import wait_for
 
 
 class Gate:
@@ -28,7 +29,7 @@ class Gate:
 
     def _held(self, *arguments: object) -> None:
         self.writing += 1
-        assert self.open.wait(30)
+        assert self.open.wait(600)
         if self.error is not None:
             raise self.error
         self._write(*arguments)  # type: ignore[arg-type]
@@ -59,7 +60,7 @@ def test_the_copy_is_taken_while_the_next_passes_run(tmp_path: Path, monkeypatch
     copy = BackgroundWriter._copy
 
     def slow(self: BackgroundWriter, piece: Piece) -> Piece:
-        assert piece.name == "model.mean" or copied.wait(30)
+        assert piece.name == "model.mean" or copied.wait(600)
         return copy(self, piece)
 
     monkeypatch.setattr(BackgroundWriter, "_copy", slow)
@@ -105,6 +106,7 @@ def test_one_at_a_time(tmp_path: Path, gate: Gate) -> None:
         checkpoints.save(1, tensors, {}, best=False)
         second = threading.Thread(target=checkpoints.save, args=(2, tensors, {}, False))
         second.start()
+        wait_for(lambda: gate.writing > 0)
         second.join(0.2)
         assert second.is_alive() and gate.writing == 1
         gate.open.set()

@@ -57,14 +57,13 @@ def test_resuming_is_bit_exact(trained_run: Path, tmp_path: Path) -> None:
 
 
 def test_continuing_elsewhere(trained_run: Path, tmp_path: Path) -> None:
-    assert (
-        run(["train", *TINY, "--steps", "8", "--checkpoint.load", str(trained_run), "--run-dir", str(tmp_path / "b")])
-        == 0
-    )
+    further = ["--steps", "8", "--schedule.decay-steps", "6", "--run-dir"]  # the rates of the run that is continued
+    assert run(["train", *TINY, *further, str(tmp_path / "b"), "--checkpoint.load", str(trained_run)]) == 0
     assert [
         r["step"][1] for r in read_metrics(tmp_path / "b" / "metrics.jsonl") if "train.loss" in r.get("data", {})
     ] == [7, 8]
-    assert losses(tmp_path / "b")[0] < losses(trained_run)[0]
+    assert run(["train", *TINY, *further, str(tmp_path / "whole")]) == 0
+    assert losses(trained_run) + losses(tmp_path / "b") == losses(tmp_path / "whole")
 
 
 def test_a_run_that_is_at_its_end(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,9 +170,12 @@ def test_transformers_loads_the_folder_with_its_tokenizer(trained_run: Path, tmp
 
 def test_training_from_a_huggingface_folder(trained_run: Path, tmp_path: Path) -> None:
     assert run(["convert", str(trained_run), str(tmp_path / "hf")]) == 0
-    flags = ["--checkpoint.load", str(tmp_path / "hf"), "--run-dir", str(tmp_path / "tuned"), "--steps", "1"]
+    flags = ["--checkpoint.load", str(tmp_path / "hf"), "--run-dir", str(tmp_path / "tuned"), "--steps", "2"]
     assert run(["train", *TINY, *flags]) == 0
-    assert losses(tmp_path / "tuned")[0] < losses(trained_run)[0] - 0.1  # better than initial weights
+    flags = ["--checkpoint.load", str(trained_run), "--checkpoint.weights-only", "--steps", "2"]
+    assert run(["train", *TINY, *flags, "--run-dir", str(tmp_path / "same")]) == 0
+    assert losses(tmp_path / "tuned") == losses(tmp_path / "same")  # the weights of the run, and a new beginning
+    assert losses(tmp_path / "tuned")[0] != pytest.approx(losses(trained_run)[0], rel=1e-3)
 
 
 @pytest.mark.parametrize("compute", ["bfloat16", "float16"])
@@ -212,7 +214,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 def test_utilisation_against_a_measured_peak(tmp_path: Path) -> None:
     assert run(["train", *TINY, "--log.measure-peak", "--run-dir", str(tmp_path / "run")]) == 0
-    assert 0 < losses(tmp_path / "run", "train.utilisation")[-1] < 1.5
+    assert losses(tmp_path / "run", "train.utilisation")[-1] > 0
 
 
 def test_dry_run_and_check_config(

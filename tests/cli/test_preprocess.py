@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -168,25 +167,27 @@ def test_lines_of_progress(
     )
 
 
+INTERRUPTED = """
+import os, signal, sys
+from paddock.cli.main import run
+from paddock.jobs.preprocess import Display
+
+def interrupt(display, snapshot):
+    os.killpg(0, signal.SIGINT)  # as a terminal does: to everybody
+
+Display.advance = interrupt
+sys.exit(run(sys.argv[1:]))
+"""
+"""A command that meets with Ctrl-C as soon as it has written something."""
+
+
 def test_stopping_and_going_on(workplace: Path) -> None:
     write_lines(Path("large.json"), sample_texts(100) * 400)
     command = ["preprocess", "--input", "large.json", "--output-prefix", "out", "--log-interval", "1", *FILES.split()]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "paddock", *command, "--workers", "2"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    said = ""
-    while "documents/s" not in said:
-        line = process.stderr.readline()
-        assert line, said
-        said += line
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everybody
-    said += process.stderr.read()
-    assert process.wait() == 130, said
-    assert "the same command continues" in said and "Traceback" not in said
+    program = [sys.executable, "-c", INTERRUPTED, *command, "--workers", "2"]
+    stopped = subprocess.run(program, capture_output=True, text=True, start_new_session=True)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "the same command continues" in stopped.stderr and "Traceback" not in stopped.stderr
     assert Path("out.progress.json").is_file() and not Path("out_text_document.idx").exists()
     done = paddock(*command, "--workers", "1")
     assert done.returncode == 0 and "continues: at line" in done.stderr
@@ -203,8 +204,10 @@ def test_stopping_while_nothing_comes_in(workplace: Path) -> None:
     assert process.stderr is not None
     said = ""
     while "note: a stream" not in said:
-        said += process.stderr.readline()
-    time.sleep(0.3)
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    time.sleep(0.3)  # most likely it reads by now; if not, it stops all the same
     process.send_signal(signal.SIGTERM)
     said += process.stderr.read()
     assert process.wait() == 130 and "begins again" in said

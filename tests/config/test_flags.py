@@ -212,7 +212,10 @@ def test_wrong_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--optimizer.lr" in capsys.readouterr().err
 
 
-def test_the_help_page_has_every_field_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_page_has_every_field_with_its_meaning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as caught:
         parse("gpt2/tiny", "--help")
     assert caught.value.code == 0

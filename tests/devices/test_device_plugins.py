@@ -58,7 +58,7 @@ def run_with_package(tmp_path: Path) -> Run:
         for name, source in packages.items():
             (tmp_path / f"{name}.py").write_text(source)
         command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -25,7 +25,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("four") / "run"
     layout = ["--nproc-per-node", "4", "--parallel.tensor", "2", "--parallel.pipeline", "2"]
     flags = [*FLAGS, "--steps", "4", "--checkpoint.asynchronous", "True", "--evaluate.batches", "None"]
-    result = paddock("train", *TINY, *layout, *flags, "--run-dir", str(path), timeout=300)
+    result = paddock("train", *TINY, *layout, *flags, "--run-dir", str(path))
     assert result.returncode == 0, result.stderr
     return path
 
@@ -34,8 +34,8 @@ def test_metrics_tell_who_computes_and_who_waits(run_dir: Path) -> None:
     records = [record.get("data", {}) for record in read_metrics(run_dir / "metrics.jsonl")]
     last = [data for data in records if "train.loss" in data][-1]
     busy = [last["train.busy_time.0"], last["train.busy_time.1"]]
-    assert min(busy) > 0 and last["train.wait_time"] >= 0
-    assert sum(busy) / 2 <= last["train.compute_time"] * 1.5  # a busy time of warm-up steps is among them
+    assert min(busy) > 0
+    assert last["train.wait_time"] == pytest.approx(max(0.0, last["train.compute_time"] - sum(busy) / 2))
     assert last["train.tokens_per_second_per_device"] == pytest.approx(last["train.tokens_per_second"] / 4)
 
 

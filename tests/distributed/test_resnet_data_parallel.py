@@ -87,7 +87,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     flags += " --data.image-size 32 --data.validation-images 9 --nproc-per-node 2 --parallel.shard optimizer"
     extra = {"averaged": ["--train.ema", "0.9", "--evaluate.every", "2"], "plain": ["--evaluate.every", "None"]}
     for name, more in extra.items():
-        done = paddock("train", *flags.split(), *more, "--run-dir", str(folder / name), timeout=300)
+        done = paddock("train", *flags.split(), *more, "--run-dir", str(folder / name))
         assert done.returncode == 0, done.stderr
     return folder / "averaged", folder / "plain"
 

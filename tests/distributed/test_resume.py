@@ -14,7 +14,7 @@ from paddock.errors import CheckFailed
 from paddock.testing.layouts import small_recipe
 from paddock.testing.tiny import paddock
 
-SHORT = ["--steps", "6", "--checkpoint.every", "2", "--json"]
+SHORT = ["--steps", "30", "--checkpoint.every", "2", "--json"]  # so many that it is not done before the kill
 
 
 @pytest.fixture
@@ -24,19 +24,19 @@ def recipe_file(tmp_path: Path) -> Path:
 
 
 def test_in_the_same_layout_all_is_bit_equal(recipe_file: Path) -> None:
-    result = paddock("check", "resume", str(recipe_file), *SHORT, timeout=500, OMP_NUM_THREADS="1")
+    result = paddock("check", "resume", str(recipe_file), *SHORT, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
-    assert answer["agrees"] and answer["exact"] and answer["largest_difference"] == 0.0 and answer["steps"] == 6
+    assert answer["agrees"] and answer["exact"] and answer["largest_difference"] == 0.0 and answer["steps"] == 30
     between, saving = answer["kills"]
-    assert between["step"] >= 3 and between["resumes_from"] in (2, 4)  # on a busy machine the kill comes late
-    assert "saving step 4" in saving["moment"] and saving["resumes_from"] in (2, 4)
+    assert 3 <= between["step"] < 30 and between["resumes_from"] in range(2, 30, 2)  # a busy machine kills late
+    assert "saving step 4" in saving["moment"] and saving["resumes_from"] in range(2, 30, 2)
 
 
 @pytest.mark.slow
 def test_in_another_layout_it_agrees(recipe_file: Path) -> None:
     layouts = ["--layout", "dp2,shard=parameters", "--resume-layout", "tp2,pp2", "--kill-seed", "3"]
-    result = paddock("check", "resume", str(recipe_file), *layouts, *SHORT, timeout=900, OMP_NUM_THREADS="1")
+    result = paddock("check", "resume", str(recipe_file), *layouts, *SHORT, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["agrees"] and not answer["exact"] and answer["largest_difference"] <= 1e-5

@@ -34,7 +34,7 @@ def execute(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(command)
     assert words[0] in ("paddock", "python")
     words[:1] = [sys.executable, *(["-m", "paddock"] if words[0] == "paddock" else [])]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, env=os.environ)
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=os.environ)
 
 
 def test_every_command_of_the_readme(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_every_command_of_the_readme(tmp_path: Path) -> None:
 
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
     [program] = blocks("README.md", "python")
-    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     f1, answers = result.stdout.splitlines()
     assert 0 <= float(f1) <= 100 and answers.startswith("[{'text': ")
@@ -67,7 +67,7 @@ def test_the_error_that_the_readme_shows(tmp_path: Path) -> None:
 def test_make_targets_exist() -> None:
     targets = [command.split()[1] for command in commands("README.md") if command.startswith("make ")]
     assert targets == ["quickstart", "test"]
-    for target in [*targets, "test-all", "lint", "bench"]:
+    for target in [*targets, "test-all", "test-elsewhere", "lint", "bench"]:
         plan = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
         assert plan.returncode == 0, plan.stderr
 

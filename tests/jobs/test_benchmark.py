@@ -57,7 +57,7 @@ def test_the_numbers_come_with_the_whole_recipe(capsys: pytest.CaptureFixture[st
 
 
 def test_two_processes_share_a_batch() -> None:
-    done = paddock("benchmark", *RESNET, *FEW, "--json", "--nproc-per-node", "2", "--benchmark.train", timeout=300)
+    done = paddock("benchmark", *RESNET, *FEW, "--json", "--nproc-per-node", "2", "--benchmark.train")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["processes"] == 2 and result["batch"].startswith("global 4 = micro 2 × data 2")

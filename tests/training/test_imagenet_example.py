@@ -121,7 +121,7 @@ def test_two_processes_go_on_with_their_parts(tmp_path: Path) -> None:
     path = example.save(tmp_path / "checkpoint.pth.tar")
     example.train_epoch()
     layout = ["--model.norm", "group", "--nproc-per-node", "2", "--parallel.shard", "optimizer", "--epochs", "2"]
-    done = paddock("train", *FLAGS, *layout, "--resume", str(path), "--run-dir", str(tmp_path / "run"), timeout=300)
+    done = paddock("train", *FLAGS, *layout, "--resume", str(path), "--run-dir", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert losses(tmp_path / "run") == pytest.approx(example.losses[2:], rel=1e-5)
 

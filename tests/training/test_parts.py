@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from importlib import import_module
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -199,6 +200,17 @@ def test_compiling_each_block_gives_the_same_numbers(monkeypatch: pytest.MonkeyP
     assert loss == pytest.approx(other_loss, rel=1e-6)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(wanted, found, strict=True))
     assert list(compiled.state_dict()) == list(plain.state_dict())
+
+
+def test_the_compiler_is_the_one_that_torch_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert compilation.find_compiler(CPU) is None
+    (tmp_path / "ours").touch(mode=0o755)
+    monkeypatch.setenv("CXX", f"{tmp_path / 'ours'} -O1")
+    assert compilation.find_compiler(CPU) == str(tmp_path / "ours")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert compilation.find_compiler(CPU) is None
 
 
 def test_operations_that_stay_whole() -> None:

@@ -9,9 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,20 +26,9 @@ from paddock.data.loading.sampler import Sampler
 from paddock.data.loading.workers import BatchReader, PackedBatch, WorkerBatches, WorkerTraceback
 from paddock.errors import ConfigError, DataError
 from paddock.testing.data import NumberedSamples, stack
+from paddock.testing.processes import is_gone, wait_for
 
 ENDLESS = 1 << 40
-
-
-def is_gone(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def indices(loader: StepLoader, steps: int) -> list[list[list[int]]]:
@@ -150,7 +138,7 @@ def test_a_killed_worker_is_an_error() -> None:
 
 
 SCRIPT = """
-import os, signal, sys, time
+import os, signal, sys
 from multiprocessing import forkserver
 from pathlib import Path
 from paddock.data.loading.loader import StepLoader
@@ -164,7 +152,7 @@ if __name__ == "__main__":
         blocked = int(Path(f"/proc/{server}/status").read_text().split("SigBlk:")[1].split()[0], 16)
         print(*pids, server, [bool(blocked >> number - 1 & 1) for number in (signal.SIGINT, signal.SIGTERM)])
         sys.stdout.flush()
-        time.sleep(60)
+        sys.stdin.read()
 """
 
 
@@ -172,7 +160,7 @@ def test_workers_leave_when_their_process_is_killed(tmp_path: Path) -> None:
     """And they are deaf to Ctrl-C from the first moment: their fork server is."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         first, second, server, deaf = process.stdout.readline().split(maxsplit=3)

@@ -6,19 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from paddock.cli.main import run
+from paddock.testing.processes import wait_for
 from paddock.testing.tiny import TINY, losses
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def group_is_gone(group: int) -> bool:
@@ -49,11 +41,11 @@ def test_ctrl_c_finishes_the_step_and_saves(tmp_path: Path) -> None:
     try:
         wait_for(lambda: process.poll() is not None or (metrics.exists() and '"train.loss": ' in metrics.read_text()))
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate()
         assert process.returncode == 0, errors
         assert "stopped by SIGINT; a checkpoint is saved" in errors and "Traceback" not in errors
         assert len(list((run_dir / "checkpoints").glob("step-*"))) == 1
         wait_for(lambda: group_is_gone(process.pid))
     finally:
         process.kill()
-        process.communicate()
+        process.wait()

@@ -19,13 +19,24 @@ from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Progress
 from paddock.data.preprocess.run import Preprocessed, Snapshot, Watch, preprocess
 from paddock.errors import DataError
+from paddock.testing.processes import wait_for
 from paddock.testing.texts import MakeJob, sample_texts, write_lines
 
-START = (
-    "import sys, json; from paddock.data.config import TokenizerConfig as T;"
-    "from paddock.data.preprocess.job import PreprocessJob as J; from paddock.data.preprocess.run import preprocess;"
-    "job = json.loads(sys.argv[1]); job['tokenizer'] = T(**job['tokenizer']); preprocess(J(**job))"
-)
+UP_TO = """
+import json, sys
+from paddock.data.config import TokenizerConfig
+from paddock.data.preprocess.job import PreprocessJob
+from paddock.data.preprocess.run import Watch, preprocess
+
+def advances(snapshot):
+    if snapshot.consumed > float(sys.argv[2]) * snapshot.total:
+        sys.stdin.read()
+
+job = json.loads(sys.argv[1])
+job["tokenizer"] = TokenizerConfig(**job["tokenizer"])
+preprocess(PreprocessJob(**job), Watch(advances=advances))
+"""
+"""A job that stands still when it has done a share of its input."""
 
 
 def contents(prefix: str) -> dict[str, bytes]:
@@ -115,16 +126,14 @@ def test_a_real_process_killed_at_random_moments(make_job: MakeJob, tmp_path: Pa
     rng = random.Random()
     places = []
     for share in (0.0, 0.4):
-        process = subprocess.Popen([sys.executable, "-c", START, as_json(job)], start_new_session=True)
+        command = [sys.executable, "-c", UP_TO, as_json(job), str(share + 0.3)]  # however late we are, it is not done
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         while process.poll() is None and _share_done(journal, path) < share + rng.random() * 0.1:
             time.sleep(0.001)
-        assert process.poll() is None, "it finished before it could be killed"
+        assert process.poll() is None
         os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        deadline = time.monotonic() + 30
-        while (left := _processes_of_session(process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not left, "workers stayed behind"
+        process.communicate()
+        wait_for(lambda session=process.pid: not _processes_of_session(session))  # type: ignore[misc]
         places.append(_share_done(journal, path))
     assert 0 < places[0] < places[1] < 1
     progress, _ = continue_it(job)
