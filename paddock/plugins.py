@@ -103,8 +103,8 @@ def import_all(modules: list[str], path: list[str]) -> None:
 def _entries(group: str, name: str | None = None) -> list[EntryPoint]:
     from importlib.metadata import entry_points
 
-    found = entry_points(group=f"paddock.{group}")
-    return [entry for entry in found if name is None or entry.name == name]
+    entries = entry_points(group=f"paddock.{group}")
+    return list(entries if name is None else entries.select(name=name))
 
 
 def _source(entry: EntryPoint) -> str:

@@ -9,8 +9,7 @@ from importlib import import_module
 
 from paddock import __version__
 from paddock.errors import UserError, did_you_mean
-
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes a tenth of a help page's time
+from paddock.process import claim, leave
 
 VERBS = {
     "train": "train the model of a recipe",
@@ -29,13 +28,13 @@ VERBS = {
 
 def main(arguments: list[str] | None = None) -> None:
     """The `paddock` command."""
+    claim()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes a tenth of a help page's time
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not {"-h", "--help"}.isdisjoint(arguments):
         gc.disable()  # the process ends with the page, which takes a twentieth less time
     code = run(arguments)
     if "RANK" in os.environ:  # torchrun started this process and others
-        from paddock.launch.ending import leave
-
         leave(code)
     sys.exit(code)
 

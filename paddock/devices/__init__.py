@@ -7,7 +7,7 @@ recipes. Importing it does not import torch.
 from paddock.devices.adapter import DeviceAdapter
 from paddock.devices.availability import Availability, probe
 from paddock.devices.peak import measure_gemm_flops
-from paddock.devices.registry import adapter_named, adapter_of, all_adapters, device_names, register, select
+from paddock.devices.registry import adapter_named, adapter_of, all_adapters, device_names, prepare, register, select
 
 __all__ = [
     "Availability",
@@ -17,6 +17,7 @@ __all__ = [
     "all_adapters",
     "device_names",
     "measure_gemm_flops",
+    "prepare",
     "probe",
     "register",
     "select",

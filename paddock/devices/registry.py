@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock import plugins
+from paddock import plugins, process
 from paddock.devices.adapter import DeviceAdapter
 from paddock.devices.availability import Availability, probe
 from paddock.devices.cpu import CPU
@@ -112,6 +112,12 @@ def _select_auto() -> DeviceAdapter:
     if broken is not None:
         raise broken
     return CPU
+
+
+def prepare(adapter: DeviceAdapter) -> None:
+    """Tune this process for a device that is about to compute, if it is ours: a user's own keeps its settings."""
+    if process.is_ours():
+        adapter.prepare()
 
 
 def _absent(adapter: DeviceAdapter, found: Availability) -> MachineError:

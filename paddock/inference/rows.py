@@ -39,7 +39,12 @@ def _outputs(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 
 @cache
 def _workers(cores: int) -> ThreadPoolExecutor:
-    """A thread for each core, that computes on this one alone."""
+    """A thread for each core, that computes on this one alone.
+
+    torch has no way to say that of one thread: `set_num_threads` sets the number of the thread that calls it, and the
+    one that threads take over at their first operation. So all of them begin here together, once, and the number for
+    others is put back before anything is computed. Threads that have computed before keep theirs throughout.
+    """
     started = Barrier(cores + 1)
 
     def begin() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import Tokenizer
-from paddock.devices import select
+from paddock.devices import prepare, select
 from paddock.errors import ConfigError
 from paddock.inference.generate import generate
 from paddock.inference.sampling import SamplingOptions
@@ -39,7 +39,7 @@ def continue_text(
         check_text("--prompt", prompt)
     options.check()
     adapter = select(device)
-    adapter.prepare()
+    prepare(adapter)
     trained = open_trained(source, adapter.torch_device(0))
     tokenizer = need_tokenizer(trained)
     if not trained.model.writes_text:

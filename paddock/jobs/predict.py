@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddock.devices import select
+from paddock.devices import prepare, select
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write
 from paddock.inference.predictors import Answer, Predictor, Tick, Tools, predictor_of
@@ -46,7 +46,7 @@ def open_predictor(source: str, device: str, batch: int, skips: bool = False) ->
     if batch < 1:
         raise ConfigError(f"--batch {batch}", why="at least one input goes through the model at once")
     adapter = select(device)
-    adapter.prepare()
+    prepare(adapter)
     place = adapter.torch_device(0)
     trained = open_trained(source, place)
     data = trained.data or data_config_class(trained.task)()  # type: ignore[call-arg]

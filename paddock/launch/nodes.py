@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 SECONDS_TO_MEET = 900
-SECONDS_TO_BE_HEARD = 60  # by machines that have come: machine 0 takes the store along when it leaves
+SECONDS_TO_BE_HEARD = 60  # machine 0 takes the store along when it leaves
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
@@ -114,10 +114,9 @@ def _lead(store: TCPStore, others: Iterable[int], decide: Callable[[], str]) -> 
         said = [_hear_from(store, node) for node in others]
         verdict = next((one for one in said if one.error is not None), verdict)
     store.set("paddock/verdict", verdict.to_json())
-    if verdict.error is not None:
-        deadline = time.monotonic() + SECONDS_TO_BE_HEARD
-        while not store.check([f"paddock/heard/{node}" for node in others]) and time.monotonic() < deadline:
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+    deadline = time.monotonic() + SECONDS_TO_BE_HEARD
+    while not store.check([f"paddock/heard/{node}" for node in others]) and time.monotonic() < deadline:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
     return verdict
 
 

@@ -16,16 +16,17 @@ import threading
 import time
 from pathlib import Path
 
-from paddock.launch.ending import leave
 from paddock.launch.failure import record
 from paddock.launch.stop import hold_signals
 from paddock.launch.target import resolve
 from paddock.plugins import import_all
+from paddock.process import claim, leave
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main() -> None:
+    claim()
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if spec["stops_cleanly"]:
         hold_signals()

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paddock.devices import DeviceAdapter
+from paddock.devices import DeviceAdapter, prepare
 from paddock.parallel.attempts import store_of_attempt
 
 
@@ -88,7 +88,7 @@ def join_world(adapter: DeviceAdapter) -> Iterator[World]:
     """Join the processes that the launcher (or torchrun) started with this one; leave them at the end."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    adapter.prepare()
+    prepare(adapter)
     adapter.activate(local_rank)
     device = adapter.torch_device(local_rank)
     control = None

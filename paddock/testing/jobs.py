@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from paddock import errors
 from paddock.launch import stop
+from paddock.process import is_ours
 
 
 def all_reduce_job(payload: dict[str, Any]) -> None:
@@ -40,6 +41,7 @@ def all_reduce_job(payload: dict[str, Any]) -> None:
         "threads": torch.get_num_threads(),
         "interface": os.environ.get("GLOO_SOCKET_IFNAME"),
         "session": os.getsid(0) == os.getpid(),
+        "ours": is_ours(),
     }
     _leave(payload, f"rank{rank}.json", json.dumps(seen))
     torch.distributed.destroy_process_group()
@@ -47,6 +49,10 @@ def all_reduce_job(payload: dict[str, Any]) -> None:
 
 def unfinished_job(payload: dict[str, Any]) -> None:
     """Rank 0 ends while a message of its own is on its way, which arrives in the last moment of its interpreter."""
+    if os.environ["RANK"] == "0":  # before torch registers what it does at the end, so that these come after it
+        # The thread that receives it cannot give the tensor back to Python until this is over, and Python is down.
+        atexit.register(ctypes.PyDLL(None).usleep, 900_000)
+        atexit.register(_leave, payload, "ending", "")
     import torch
     import torch.distributed
 
@@ -55,10 +61,6 @@ def unfinished_job(payload: dict[str, Any]) -> None:
     torch.distributed.barrier()
     if rank == 0:
         torch.distributed.all_reduce(tensor, async_op=True)
-        # The thread that receives it cannot give the tensor back to Python until this is over, and Python is down.
-        atexit._clear()
-        atexit.register(ctypes.PyDLL(None).usleep, 900_000)
-        atexit.register(_leave, payload, "ending", "")
     else:
         while not (Path(payload["directory"]) / "ending").exists():
             time.sleep(0.02)

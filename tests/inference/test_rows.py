@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from paddock.inference.rows import WORTHWHILE, outputs_of
+from paddock.inference.rows import WORTHWHILE, _workers, outputs_of
 
 
 class Recording(nn.Module):
@@ -40,7 +41,11 @@ def ask(rows: int, length: int) -> tuple[list[tuple[int, int, bool]], Tensor]:
 
 
 def test_every_core_takes_rows_of_its_own() -> None:
-    calls, found = ask(8, WORTHWHILE // 4)
+    _workers.cache_clear()
+    with ThreadPoolExecutor(1) as earlier:  # a thread of the user's, at work before ours are
+        assert earlier.submit(torch.get_num_threads).result() == 2
+        calls, found = ask(8, WORTHWHILE // 4)
+        assert earlier.submit(torch.get_num_threads).result() == 2
     assert calls == [(4, 1, True)] * 2
     assert found.tolist() == [[row, 10 * row] for row in range(8)]
     assert torch.get_num_threads() == 2

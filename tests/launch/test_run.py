@@ -68,6 +68,7 @@ def test_two_processes(tmp_path, capfd):
         assert seen["world_size"] == 2
         assert seen["threads"] == max(1, num_cores() // 2)
         assert seen["interface"] in ("lo", "lo0")
+        assert seen["ours"], "a worker may be tuned as a whole"
         assert seen["session"], "a terminal's Ctrl-C must not reach the workers themselves"
     captured = capfd.readouterr()
     assert captured.out == "rank 0 sum 3\n"
