@@ -89,7 +89,8 @@ class MaskedLanguageModeling(Task):
         shape = (len(samples), self._objective.most_predictions)
         places, labels = np.zeros(shape, dtype=np.int64), np.full(shape, IGNORED)
         for row, sample in enumerate(samples):
-            chosen = np.flatnonzero(sample["labels"] != IGNORED)
+            # A single word can have more pieces than a row has predictions.
+            chosen = np.flatnonzero(sample["labels"] != IGNORED)[: shape[1]]
             places[row, : len(chosen)], labels[row, : len(chosen)] = chosen, sample["labels"][chosen]
         lengths = torch.tensor([int(sample["mask"].sum()) for sample in samples])
         return {**batch, "labels": torch.from_numpy(labels), "places": torch.from_numpy(places), "lengths": lengths}

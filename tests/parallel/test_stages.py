@@ -12,26 +12,42 @@ from hypothesis import strategies as st
 from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
 
 
-def costliest(assignment: list[int], before: float, layer: float, behind: float) -> float:
-    loads = [layer * assignment.count(stage) for stage in range(assignment[-1] + 1)]
-    loads[0] += before
-    loads[-1] += behind
-    return max(loads)
+def loads(assignment: list[int], costs: list[float]) -> list[float]:
+    before, *units, behind = costs
+    found = [0.0] * (assignment[-1] + 1)
+    for cost, stage in zip(units, assignment, strict=True):
+        found[stage] += cost
+    found[0] += before
+    found[-1] += behind
+    return found
 
 
 @settings(deadline=None)
-@given(st.integers(1, 9), st.integers(1, 9), st.floats(0, 5), st.floats(0, 5))
-def test_no_other_cut_is_better(layers: int, count: int, before: float, behind: float) -> None:
-    if count > layers:
-        layers, count = count, layers
-    assignment = balanced(layers, count, before, 1.0, behind)
-    assert len(assignment) == layers and sorted(set(assignment)) == list(range(count))
+@given(st.lists(st.floats(0.1, 5), min_size=3, max_size=11), st.integers(1, 9))
+def test_no_other_cut_of_unequal_units_is_better(costs: list[float], count: int) -> None:
+    units = len(costs) - 2
+    count = min(count, units)
+    assignment = balanced(costs, count)
+    assert len(assignment) == units and sorted(set(assignment)) == list(range(count))
     assert assignment == sorted(assignment)
-    best = min(
-        costliest([sum(layer >= cut for cut in cuts) for layer in range(layers)], before, 1.0, behind)
-        for cuts in combinations(range(1, layers), count - 1)
-    )
-    assert costliest(assignment, before, 1.0, behind) <= best + 1e-9
+    others = [
+        loads([sum(unit >= cut for cut in cuts) for unit in range(units)], costs)
+        for cuts in combinations(range(1, units), count - 1)
+    ]
+    best = min(max(other) for other in others)
+    mine = loads(assignment, costs)
+    assert max(mine) <= best * (1 + 1e-6)
+    squares = min(sum(load**2 for load in other) for other in others if max(other) <= best * (1 + 1e-9))
+    assert sum(load**2 for load in mine) <= squares * (1 + 1e-6)
+
+
+def test_what_is_over_falls_to_the_early_stages() -> None:
+    assert balanced([0.0, *[1.0] * 7, 0.0], 3) == [0, 0, 0, 1, 1, 2, 2]
+
+
+def test_many_units_are_balanced_at_once() -> None:
+    costs = [0.0, *(1.0 + index % 3 for index in range(200)), 5.0]
+    assert balanced(costs, 64)[-1] == 63
 
 
 @given(st.integers(1, 8), st.sampled_from(["gpipe", "1f1b", "interleaved", "looped-bfs", "zero-bubble", "zbv"]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_layout
 from paddock.models.build import build_engine, initialize_engine
-from paddock.models.config import SampleShape
 from paddock.models.registry import example_batch
 from paddock.parallel.mesh import build_mesh
 from paddock.planning.dry_run import build_one, fake_world
@@ -179,7 +177,8 @@ def test_traffic_of_bert(task: str, compute: str, layout: str) -> None:
 
 
 def check_traffic(recipe: Recipe) -> None:
-    world, size = world_of_layout(recipe).world, recipe.data.sample_shape()
+    world, shape = world_of_layout(recipe).world, recipe.data.sample_shape()
+    autocast = None if recipe.precision.compute == "float32" else torch.autocast("cpu", torch.bfloat16)
     arithmetic = check_layout(recipe, world)
     batch = arithmetic.batch
     with fake_world(0, world):
@@ -189,14 +188,15 @@ def check_traffic(recipe: Recipe) -> None:
             build_mesh(arithmetic.layout, 0, "cpu"),
             torch.device("cpu"),
             micro=batch.micro,
-            shape=SampleShape(size),
+            shape=shape,
             micro_batches=batch.accumulation,
+            compute=getattr(torch, recipe.precision.compute),
+            autocast=autocast,
         )
         initialize_engine(engine, 1)
-        example = example_batch(recipe.model, batch.micro, size, seed=1)
-        autocast = nullcontext() if recipe.precision.compute == "float32" else torch.autocast("cpu", torch.bfloat16)
+        example = example_batch(recipe.model, batch.micro, shape, seed=1)
         with Traffic(world) as traffic:
-            engine.forward_backward([example] * batch.accumulation, 1.0, autocast)
+            engine.forward_backward([example] * batch.accumulation, 1.0)
         expected = footprint(recipe, arithmetic, engine).traffic
     assert expected == pytest.approx(traffic.sent["all"], rel=0.03)  # gradients of norms and the like are left out
 

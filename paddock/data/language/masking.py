@@ -145,7 +145,7 @@ class MaskedLanguageModel:
         sizes = np.diff(first, append=len(places))
         taken = np.zeros(len(first), dtype=np.bool_)
         taken[_fill(sizes, budget, generator)] = True
-        return places[np.repeat(taken, sizes)][: self.most_predictions]  # a single word may be longer than all of it
+        return places[np.repeat(taken, sizes)]
 
     def _mask(self, tokens: Tokens, generator: np.random.Generator) -> Tokens:
         """What the model sees of the chosen tokens."""
