@@ -115,7 +115,7 @@ def _held_at_once(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, shard:
     Sharded weights are gathered for use, in the type of the computation but for what is outside the units: all of them
     and for the whole step where only the optimizer is sharded, and in a pipeline; else two units at a time. Gradients
     are cut into shards when the last micro-batch is through. Where weights are not sharded, autocast keeps a copy of
-    each in the type of the computation until its backward pass.
+    each in the type of the computation until its backward pass (of one unit, where units are recomputed).
     """
     layout, mode = arithmetic.layout, recipe.parallel.shard
     whole = _whole(engine.trained, engine.mesh)
@@ -124,8 +124,8 @@ def _held_at_once(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, shard:
     units = [_whole(list(module.parameters()), engine.mesh) for module in modules]
     outside = whole - sum(units)
     if layout.data == 1 or mode == "none":
-        copies = sum(units) * narrow if narrow < FLOAT32 else 0
-        return whole * FLOAT32 + copies, whole
+        kept = max(units) if recipe.parallel.recompute == "full" else sum(units)
+        return whole * FLOAT32 + (kept * narrow if narrow < FLOAT32 else 0), whole
     sizes = sorted([*(unit * narrow for unit in units), outside * FLOAT32])
     gathered = sum(sizes[-2:]) if mode == "parameters" and layout.pipeline == 1 else sum(sizes)
     return shard * FLOAT32 + gathered, whole if arithmetic.batch.accumulation > 1 else shard + max([*units, outside])

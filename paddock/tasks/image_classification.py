@@ -166,7 +166,7 @@ def _check_classes(data: ImageData, files: Mapping[Part, ImageFiles], classes: S
             )
     if len(classes) != count:
         raise DataError(
-            f"{data.path} has {len(classes)} classes, and model.num_classes() = {count}",
+            f"{data.path} has {len(classes)} classes, and model.classes = {count}",
             why="the model has an output for each class",
-            fix=f"set --model.num_classes() {len(classes)}",
+            fix=f"set --model.classes {len(classes)}",
         )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import product
 from typing import Any, cast
 
 import pytest
 import torch
-from paddock.data.sampler import share
 from torch import Tensor
 
+from paddock.data.loading.sampler import evaluation_batches
 from paddock.devices import select
 from paddock.evaluation.held_out import evaluate, micro_batches_per_round
 from paddock.parallel.engine import Engine
@@ -34,7 +33,7 @@ class CountingEngine:
     def train(self, training: bool = True) -> None:
         pass
 
-    def outputs(self, batches: Sequence[Mapping[str, Tensor]], autocast: AbstractContextManager[None]) -> list[Tensor]:
+    def outputs(self, batches: Sequence[Mapping[str, Tensor]]) -> list[Tensor]:
         self.passes.append(len(batches))
         return [batch["tokens"].sum() for batch in batches]
 
@@ -68,10 +67,7 @@ def test_replicas_run_as_many_passes_in_every_round(limit: int, judges_outputs: 
     alone = World(0, 1, select("cpu"), torch.device("cpu"))
     task = SummingTask(judges_outputs)
     engines = [CountingEngine(3, rank, batches_at_once=8) for rank in range(3)]
-    sums = [
-        evaluate(cast(Task, task), cast(Engine, engine), samples, alone, 2, torch.autocast("cpu", enabled=False), limit)
-        for engine in engines
-    ]
+    sums = [evaluate(cast(Task, task), cast(Engine, engine), samples, alone, 2, limit) for engine in engines]
     assert engines[0].passes == engines[1].passes == engines[2].passes
     assert sum(found["loss"] for found in sums) == sum(range(1, limit + 1)), "an idle batch was counted"
     assert sum(found["count"] for found in sums) == limit
@@ -80,6 +76,6 @@ def test_replicas_run_as_many_passes_in_every_round(limit: int, judges_outputs: 
 def test_rounds_hold_every_share_and_no_more_than_the_largest() -> None:
     for count, data, micro, at_once in product(range(40), (1, 2, 3, 5), (1, 2, 4), (1, 4, 8)):
         rounds = micro_batches_per_round(count, data, micro, at_once)
-        assert sum(rounds) == max(len(share(count, data, rank, micro)) for rank in range(data))
+        assert sum(rounds) == max(len(evaluation_batches(count, data, rank, micro)) for rank in range(data))
         assert all(size == at_once for size in rounds[:-1])
         assert all(0 < size <= at_once for size in rounds)

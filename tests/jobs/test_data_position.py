@@ -18,7 +18,6 @@ from paddock.config.rules import check_recipe
 from paddock.devices import select
 from paddock.errors import ConfigError
 from paddock.jobs import train as jobs_train
-from paddock.launch.stop import StopRequest
 from paddock.parallel.world import join_world
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.testing.corpora import write_corpus
@@ -86,12 +85,8 @@ def test_every_process_looks_too(begun: Path) -> None:
     values["train"] |= {"seed": 99, "steps": 4}
     values["checkpoint"]["load"] = "auto"
     recipe = recipe_from_dict(values)
-    with (
-        StopRequest() as stop,
-        join_world(select("cpu")) as world,
-        pytest.raises(ConfigError, match=r"train\.seed = 99"),
-    ):
-        TrainingRun(recipe, check_recipe(recipe, 1), prepare_data(recipe), begun, world, stop)
+    with join_world(select("cpu")) as world, pytest.raises(ConfigError, match=r"train\.seed = 99"):
+        TrainingRun(recipe, check_recipe(recipe, 1), prepare_data(recipe), begun, world, continues=True)
 
 
 def fingerprint(recipe: str, **data: Any) -> dict[str, Any]:

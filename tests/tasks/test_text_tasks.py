@@ -96,10 +96,15 @@ def test_masking_an_indexed_corpus(tmp_path: Path, whole_words: bool) -> None:
     samples, held_out = task.training_samples(), task.validation_samples()
     assert samples.samples_per_epoch == 32 and len(held_out) == 8
     batch = task.collate([samples[index] for index in range(32)])
-    assert set(batch) == {"tokens", "token_types", "labels", "lengths"} and batch["tokens"].shape == (32, 48)
+    assert set(batch) == {"tokens", "token_types", "labels", "places", "lengths"} and batch["tokens"].shape == (32, 48)
+    assert batch["labels"].shape == batch["places"].shape == (32, round(0.15 * 48))
     asked = batch["labels"] != IGNORED
     assert task.count(batch) == int(asked.sum()) > 32
-    hidden = (batch["tokens"] == tokenizer.mask_id) & asked
+    for row in range(32):  # those of the samples, at their places
+        own = torch.from_numpy(samples[row]["labels"])
+        kept = batch["places"][row][asked[row]]
+        assert torch.equal(own[kept], batch["labels"][row][asked[row]]) and len(kept) == int((own != IGNORED).sum())
+    hidden = (batch["tokens"].gather(1, batch["places"]) == tokenizer.mask_id) & asked
     assert 0.5 < float(hidden.sum() / asked.sum()) < 1
     for row, length in zip(batch["tokens"].tolist(), batch["lengths"].tolist(), strict=True):
         assert row[0] == tokenizer.cls_id and row[length - 1] == tokenizer.sep_id

@@ -95,12 +95,14 @@ def test_only_devices_that_have_double_precision_sum_in_it(
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: summed.append(tensor.dtype))
     for module in (gradient_norm_module, widen):
         monkeypatch.setattr(module, "adapter_of", lambda device: adapter)
-    assert World(0, 2, adapter, torch.device("cpu")).total([0.5]) == [0.5]
     layer = nn.Linear(2, 1)
     layer.weight.grad, layer.bias.grad = torch.tensor([[2.0, 3.0]]), torch.tensor([6.0])
-    grid = cast(DeviceMesh, object())  # there are others, who add nothing
-    assert float(squared_norm(list(layer.parameters()), Mesh(Layout(1, 1, 1), 0, grid))) == pytest.approx(49.0)
-    assert summed == [dtype, dtype]
+    mesh = Mesh(Layout(1, 1, 1), 0, cast(DeviceMesh, object()))  # there are others, who add nothing
+    squares = squared_norm(list(layer.parameters()), mesh)
+    assert squares.dtype == dtype
+    world = World(0, 2, adapter, torch.device("cpu"))
+    assert world.read_sums([torch.tensor(0.5), squares]) == [0.5, pytest.approx(49.0)]
+    assert summed == [dtype]
     assert widen.widest(torch.ones(1, dtype=torch.bfloat16)).dtype == dtype
 
 
