@@ -128,7 +128,13 @@ def _held_at_once(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, shard:
         return whole * FLOAT32 + (kept * narrow if narrow < FLOAT32 else 0), whole
     sizes = sorted([*(unit * narrow for unit in units), outside * FLOAT32])
     gathered = sum(sizes[-2:]) if mode == "parameters" and layout.pipeline == 1 else sum(sizes)
-    return shard * FLOAT32 + gathered, whole if arithmetic.batch.accumulation > 1 else shard + max([*units, outside])
+    weights = shard * FLOAT32 + gathered
+    if arithmetic.batch.accumulation > 1:
+        return weights, whole
+    largest = max([*units, outside])
+    if mode == "optimizer" and layout.pipeline == 1:  # weights are given up as gradients come
+        return weights, max(0, shard - gathered // FLOAT32) + largest
+    return weights, shard + largest
 
 
 def _sent_over_tensor(recipe: Recipe, arithmetic: Arithmetic, costs: Sequence[UnitCost]) -> int:
