@@ -74,12 +74,15 @@ class _Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        masks = name in INDEXING_OPERATORS and any(
-            isinstance(leaf, Tensor) and leaf.dtype == torch.bool for leaf in tree_leaves(args[1])
-        )
-        if name in READING_OPERATORS or masks:
+        if name in READING_OPERATORS or (name in INDEXING_OPERATORS and _looks_for_places(*args)):
             self._found[name] += 1
         return func(*args, **(kwargs or {}))
+
+
+def _looks_for_places(tensor: Tensor, indices: Any, value: Tensor | None = None, *_: Any) -> bool:
+    """Whether an index of booleans has to be turned into places; to put one number there, it has not."""
+    masks = any(isinstance(leaf, Tensor) and leaf.dtype == torch.bool for leaf in tree_leaves(indices))
+    return masks and (value is None or value.numel() > 1)
 
 
 class CountingAdapter(CpuAdapter):

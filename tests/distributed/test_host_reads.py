@@ -79,8 +79,13 @@ def reads_of_steps(recipe: Recipe, folder: Path) -> tuple[list[dict[str, int]], 
         return launches, completions, adapter.waits
 
 
-def check(launches: list[dict[str, int]], completions: list[dict[str, int]], waits: int) -> None:
-    assert launches == [{}] * STEPS, "forward and backward passes read something back"
+def check(
+    launches: list[dict[str, int]], completions: list[dict[str, int]], waits: int, pipeline: bool = False
+) -> None:
+    begins = (
+        1 if pipeline else 0
+    )  # torch's stages agree once, before their first step, on whether they were told shapes
+    assert launches[begins:] == [{}] * (STEPS - begins), "forward and backward passes read something back"
     assert [sum(reads.values()) for reads in completions] == [1] * STEPS
     assert waits == 2  # at the logging steps: the first and the last
 
@@ -98,9 +103,11 @@ def in_a_pool(rank: int, values: dict[str, Any], folder: str) -> Any:
 
 @pytest.mark.parametrize("layout", ["pp2", "pp2,schedule=zbv", "dp2,shard=parameters", "tp2,sequence=true"])
 def test_one_read_a_step_in_a_layout(pool_of: PoolOf, layout: str, tmp_path: Path) -> None:
-    recipe = recipe_from_dict(merge(small_recipe(model={"dropout": 0.1}).to_dict(), SECTIONS))
+    # A CPU that plays an accelerator has no generator that dropout in tensor parallelism could fork.
+    dropout = 0.0 if layout.startswith("tp") else 0.1
+    recipe = recipe_from_dict(merge(small_recipe(model={"dropout": dropout}).to_dict(), SECTIONS))
     for found in pool_of(2).run(in_a_pool, with_layout(recipe, layout).to_dict(), str(tmp_path / "run")):
-        check(*found)
+        check(*found, pipeline=layout.startswith("pp"))
 
 
 def test_reads_are_seen() -> None:
