@@ -66,13 +66,13 @@ def main(arguments: list[str]) -> None:
             fix='give --context "…" --question "…", a text, an image, or --input FILE',
         )
     from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
-    from paddock.telemetry.progress import counted
+    from paddock.telemetry.terminal import progress_bar
 
     if options.output is not None:
         check_output(options.output)
     predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
     given = _given(predictor, values, options.input)
-    with counted("predict", visible=options.input is not None) as tick:
+    with progress_bar("predict", visible=options.input is not None) as tick:
         predictions = predict(predictor, given, options.top_k, tick)
     if len(predictions) < len(given):
         print(f"skipped {len(given) - len(predictions)} of {len(given)} images", file=sys.stderr)

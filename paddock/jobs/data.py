@@ -13,7 +13,7 @@ from paddock.data.indexed.verification import Verification, verify
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.errors import ConfigError, DataError, bad_value
 from paddock.telemetry.format import bytes_
-from paddock.telemetry.transfer import transfer
+from paddock.telemetry.terminal import byte_progress_bar
 
 BAR = 40
 
@@ -56,7 +56,7 @@ def merge_corpora(prefixes: list[str], folder: Path | None, output: str, overwri
     plan = plan_merge(prefixes + (prefixes_in(folder) if folder is not None else []), output, overwrite)
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
-    with transfer("merging", plan.num_bytes) as progress:
+    with byte_progress_bar("merging", plan.num_bytes) as progress:
         plan.run(progress)
     return plan
 
@@ -69,7 +69,7 @@ def verify_corpora(prefixes: list[str], vocab_size: int | None) -> list[Verifica
         raise bad_value("--vocab-size", vocab_size, "a vocabulary has at least one token")
     files = [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".bin", ".idx")]
     total = sum(path.stat().st_size for path in files if path.is_file())
-    with transfer("verifying", total) as progress:
+    with byte_progress_bar("verifying", total) as progress:
         return [verify(prefix, vocab_size, progress) for prefix in prefixes]
 
 
