@@ -16,7 +16,7 @@ from paddock.errors import ConfigError, DataError
 from paddock.inference.answers import AnswerPredictor, AskedQuestion
 from paddock.inference.predictors import Tools, predictor_of
 from paddock.models.bert.config import BertConfig
-from paddock.testing.words import word_tokenizer
+from paddock.testing.texts import word_tokenizer
 
 
 class Taste(nn.Module):
