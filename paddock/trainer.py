@@ -195,7 +195,7 @@ def _choose(
 
 def _check_task(wanted: str, own: str, name: str) -> None:
     if wanted != own:
-        from paddock.config.zoo import zoo
+        from paddock.config.load import zoo
 
         fitting = [entry.name for entry in zoo() if entry.task == wanted]
         raise bad_value(
