@@ -76,7 +76,7 @@ def work(payload: dict[str, Any]) -> None:
         compute = _computation(recipe, arithmetic, world, measurement.train)
         rounds = measurement.warmup + measurement.iterations
         seconds = []
-        with progress_bar("benchmark", visible=world.is_main) as tick:
+        with progress_bar("benchmark", visible=world.is_main) as on_batch:
             for number in range(rounds):
                 if number == measurement.warmup:
                     world.barrier()
@@ -85,7 +85,7 @@ def work(payload: dict[str, Any]) -> None:
                 world.adapter.synchronize()
                 if number >= measurement.warmup:
                     seconds.append(time.perf_counter() - started)
-                tick(number + 1, rounds)
+                on_batch(number + 1, rounds)
         result = summarise(recipe, arithmetic, measurement, seconds, world)
         if world.is_main:
             with atomic_write(Path(payload["result"])) as stream:

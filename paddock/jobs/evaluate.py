@@ -66,14 +66,14 @@ def work(payload: dict[str, Any]) -> None:
                 print(f"note: {origin}: {remark}", file=sys.stderr)
         optimize_for_inference(engine.models)
         started = time.perf_counter()
-        with progress_bar("evaluate", visible=world.is_main) as tick:
+        with progress_bar("evaluate", visible=world.is_main) as on_batch:
             metrics = measure(
                 task,
                 engine,
                 samples,
                 world,
                 arithmetic.batch.micro,
-                on_batch=tick,
+                on_batch=on_batch,
                 workers=recipe.data.workers,
             )
         seconds = time.perf_counter() - started

@@ -12,7 +12,7 @@ from paddock.devices import prepare, select
 from paddock.errors import ConfigError
 from paddock.inference.generate import generate
 from paddock.inference.sampling import SamplingOptions
-from paddock.inference.text import TextStream
+from paddock.inference.text_stream import TextStream
 from paddock.inference.trained import need_tokenizer, open_trained
 
 

@@ -21,7 +21,7 @@ from paddock.data.questions.squad import Question, QuestionSet
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import load_tokenizer
 from paddock.errors import DataError
-from paddock.tasks.answer_spans import trimmed
+from paddock.tasks.answers import trimmed
 from paddock.testing.texts import word_tokenizer, write_vocabulary
 
 with tempfile.TemporaryDirectory() as folder:
