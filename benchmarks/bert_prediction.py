@@ -34,7 +34,7 @@ def huggingface(steps: int, tuned: bool) -> Result:
 def paddock(steps: int) -> Result:
     import torch
 
-    from paddock.inference.rows import outputs_of
+    from paddock.inference.outputs import outputs_of
 
     _, model = our_model()
     tokens, types, _ = inputs(BATCH)
@@ -48,7 +48,7 @@ def paddock_lengths(steps: int, bucketed: bool) -> Result:
 
     from paddock.data.loading.loader import pad_rows
     from paddock.data.loading.sampler import by_length
-    from paddock.inference.rows import outputs_of
+    from paddock.inference.outputs import outputs_of
 
     _, model = our_model()
     generator = torch.Generator().manual_seed(2)

@@ -115,7 +115,7 @@ def huggingface(weights: Path, squad: Path, seed: int) -> dict[str, float]:
     import torch
     from transformers import BertForQuestionAnswering, BertTokenizerFast, get_linear_schedule_with_warmup
 
-    from paddock.tasks.answer_scores import score_answers
+    from paddock.tasks.answers import score_answers
 
     torch.manual_seed(seed)
     tokenizer = BertTokenizerFast(str(weights / "vocab.txt"), do_lower_case=True)

@@ -23,7 +23,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.launch.options import LaunchOptions
 from paddock.tasks.registry import name_datasets, task_called
-from paddock.telemetry.follow import Callback, Follower
+from paddock.telemetry.jsonl import MetricsFollower, OnMetrics
 
 Checkpoint = bool | str | Path | None
 
@@ -43,7 +43,7 @@ class Trainer:
         overrides: Mapping[str, Any] | None = None,
         parallel: str | Mapping[str, Any] | None = None,
         nproc_per_node: int = 1,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[OnMetrics] = (),
         run_dir: str | Path | None = None,
     ) -> None:
         """`model` is a name that `paddock zoo list` shows; or give `recipe`, a name or a YAML file; or `args`, the
@@ -95,7 +95,7 @@ class Trainer:
             recipe = _with(recipe, checkpoint={"load": load, "weights_only": do_finetune, "resume": resume})
         if run_dir is None or (recipe.checkpoint.load != "auto" and (run_dir / "config.yaml").exists()):
             run_dir = default_run_dir(self.name)
-        with Follower(run_dir / "metrics.jsonl", self.callbacks):
+        with MetricsFollower(run_dir / "metrics.jsonl", self.callbacks):
             self.run_dir = train(self.name, recipe, self.launch, run_dir)
         self.recipe = _with(recipe, checkpoint={"load": None, "weights_only": False, "resume": False})
         return {**outcome_of(self.run_dir), "run_dir": str(self.run_dir)}
@@ -195,7 +195,7 @@ def _choose(
 
 def _check_task(wanted: str, own: str, name: str) -> None:
     if wanted != own:
-        from paddock.config.zoo import zoo
+        from paddock.config.load import zoo
 
         fitting = [entry.name for entry in zoo() if entry.task == wanted]
         raise bad_value(

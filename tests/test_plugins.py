@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from paddock import plugins
+from paddock.cli.doctor import render
 from paddock.devices import adapter_named, all_adapters, device_names, registry, select
 from paddock.errors import ConfigError, DataError, MachineError
-from paddock.jobs.doctor import diagnose, render
+from paddock.jobs.doctor import diagnose
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 

@@ -13,7 +13,7 @@ import pytest
 from paddock import Trainer
 from paddock.cli.main import run
 from paddock.errors import ConfigError, DataError
-from paddock.testing.squad import write_squad
+from paddock.testing.texts import write_squad
 
 SMALL: dict[str, Any] = {
     "model": {"layers": 2, "hidden": 32, "heads": 2, "context": 32, "vocab": 400, "dropout": 0.0},

@@ -36,6 +36,37 @@ class LayoutToCheck:
     processes: int
 
 
+@dataclass(frozen=True)
+class Parity:
+    """How far each layout is from one process."""
+
+    steps: int | None
+    precision: str
+    alone: dict[str, Any]
+    """The trace of one process."""
+    differences: list[Difference]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "changed": {"dropout": "off", "precision": self.precision},
+            "agrees": all(difference.agrees for difference in self.differences),
+            "alone": {"loss": self.alone["losses"], "grad_norm": self.alone["norms"]},
+            "layouts": [difference.to_dict() for difference in self.differences],
+        }
+
+    def raise_if_different(self) -> None:
+        """Raise CheckFailed if a layout is too far from one process."""
+        bad = [difference for difference in self.differences if not difference.agrees]
+        if bad:
+            raise CheckFailed(
+                f"{len(bad)} of {len(self.differences)} layouts differ from one process: "
+                + ", ".join(difference.layout for difference in bad[:8])
+                + (" …" if len(bad) > 8 else ""),
+                why=bad[0].explain(),
+            )
+
+
 def without_noise(recipe: Recipe) -> Recipe:
     """The recipe in which layouts must agree: without dropout, whose masks depend on the layout, and in float32."""
     values = recipe.to_dict()
@@ -69,8 +100,8 @@ def comparable(recipe: Recipe) -> Recipe:
     return recipe_from_dict(values)
 
 
-def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, double: bool, as_json: bool) -> None:
-    """Print how far each layout is from one process; raises CheckFailed if any is too far."""
+def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, double: bool) -> Parity:
+    """Train the same steps in every layout and in one process, and compare them."""
     from paddock.devices import select
 
     recipe = comparable(recipe)
@@ -81,9 +112,7 @@ def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, do
     if double and not adapter.float64:
         raise bad_value("--double", "true", f"{adapter.name} has no float64", "leave it out, or take --device cpu")
     prepare_data(recipe)
-    say = (
-        f"{recipe.train.steps} steps of {len(layouts) - 1} layouts and one process; dropout off, {number_type(double)}"
-    )
+    say = f"{recipe.train.steps} steps of {len(layouts) - 1} layouts and one process"
     print(f"parity: {say}; dropout off, {number_type(double)}", file=sys.stderr)
     traces = run_layouts(layouts, double)
     tensors = parameter_names(recipe.model)
@@ -91,16 +120,7 @@ def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, do
     differences = [
         compare(layout.name, traces[layout.name], traces[ALONE], tensors, tolerance) for layout in layouts[1:]
     ]
-    show(differences, recipe, traces[ALONE], double, as_json)
-    bad = [difference for difference in differences if not difference.agrees]
-    if bad:
-        sys.stdout.flush()
-        raise CheckFailed(
-            f"{len(bad)} of {len(differences)} layouts differ from one process: "
-            + ", ".join(difference.layout for difference in bad[:8])
-            + (" …" if len(bad) > 8 else ""),
-            why=bad[0].explain(),
-        )
+    return Parity(recipe.train.steps, number_type(double), traces[ALONE], differences)
 
 
 def run_layouts(layouts: Sequence[LayoutToCheck], double: bool = False) -> dict[str, dict[str, Any]]:
@@ -165,26 +185,3 @@ def choose_layouts(recipe: Recipe, names: Sequence[str], launch: LaunchOptions) 
         )
     laid_out = [with_layout(recipe, name) for name in names]
     return [LayoutToCheck(name, one, world_of_layout(one).world) for name, one in zip(names, laid_out, strict=True)]
-
-
-def show(differences: Sequence[Difference], recipe: Recipe, alone: dict[str, Any], double: bool, as_json: bool) -> None:
-    """The table on standard output, or everything as JSON."""
-    if as_json:
-        result = {
-            "steps": recipe.train.steps,
-            "changed": {"dropout": "off", "precision": number_type(double)},
-            "agrees": all(difference.agrees for difference in differences),
-            "alone": {"loss": alone["losses"], "grad_norm": alone["norms"]},
-            "layouts": [difference.to_dict() for difference in differences],
-        }
-        print(json.dumps(result))
-        return
-    width = max(len("layout"), *(len(difference.layout) for difference in differences))
-    print(f"{'layout':<{width}}  {'loss':>9}  {'grad norm':>9}  {'by tensor':>9}  {'first step':>10}  verdict")
-    for one in differences:
-        step = one.first_step or "–"
-        verdict = "agrees" if one.agrees else "DIFFERS"
-        print(f"{one.layout:<{width}}  {one.loss:>9.1e}  {one.norm:>9.1e}  {one.tensors:>9.1e}  {step:>10}  {verdict}")
-    for one in differences:
-        if not one.agrees:
-            print(f"\n{one.layout}: {one.explain()}")

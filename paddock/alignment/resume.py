@@ -5,7 +5,6 @@ Training runs in processes of its own, as a user starts it, so that it can be ki
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from paddock.alignment.divergence import TOLERANCE, relative
 from paddock.alignment.parity import without_noise
@@ -52,6 +52,64 @@ class Kill:
     """The step of the newest complete checkpoint; 0 is the beginning."""
 
 
+@dataclass(frozen=True)
+class ResumeResult:
+    """Loss and gradient norm by step of a run without a disturbance and of one that was killed and resumed."""
+
+    undisturbed: dict[int, tuple[float, float]]
+    resumed: dict[int, tuple[float, float]]
+    kills: list[Kill]
+    exact: bool
+    """Whether they must be bit-equal, rather than within the tolerance."""
+
+    @property
+    def steps(self) -> list[int]:
+        return sorted(self.undisturbed.keys() | self.resumed.keys())
+
+    @property
+    def missing(self) -> list[int]:
+        """Steps that only one of the two has."""
+        return sorted(self.undisturbed.keys() ^ self.resumed.keys())
+
+    @property
+    def differences(self) -> dict[int, float]:
+        """The relative difference at each step that both have."""
+        both = sorted(self.undisturbed.keys() & self.resumed.keys())
+        return {step: max(map(relative, self.resumed[step], self.undisturbed[step])) for step in both}
+
+    @property
+    def differing(self) -> list[int]:
+        tolerance = 0.0 if self.exact else TOLERANCE
+        return [step for step, difference in self.differences.items() if difference > tolerance]
+
+    @property
+    def largest_difference(self) -> float:
+        return max(self.differences.values(), default=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "agrees": not self.differing and not self.missing,
+            "exact": self.exact,
+            "steps": len(self.steps),
+            "kills": [asdict(kill) for kill in self.kills],
+            "largest_difference": self.largest_difference,
+            "differing_steps": self.differing,
+            "missing_steps": self.missing,
+        }
+
+    def raise_if_different(self) -> None:
+        """Raise CheckFailed if a step is missing or too far off."""
+        if self.missing:
+            raise CheckFailed(f"steps are missing: {', '.join(map(str, self.missing[:8]))}")
+        if self.differing:
+            step = self.differing[0]
+            mine, other = self.resumed[step], self.undisturbed[step]
+            raise CheckFailed(
+                f"the resumed run differs at {len(self.differing)} of {len(self.steps)} steps, first at step {step}",
+                why=f"loss {mine[0]!r} against {other[0]!r}, gradient norm {mine[1]!r} against {other[1]!r}",
+            )
+
+
 def check_resume(
     recipe: Recipe,
     launch: LaunchOptions,
@@ -60,9 +118,8 @@ def check_resume(
     resume_layout: str | None,
     seed: int,
     run_dir: Path | None,
-    as_json: bool,
-) -> None:
-    """Train once undisturbed and once with two kills, and compare; raises CheckFailed if they differ."""
+) -> ResumeResult:
+    """Train once undisturbed and once with two kills, and compare."""
     first, second = plan(recipe, launch, layout, resume_layout)
     exact = first == second
     with ExitStack() as stack:
@@ -74,7 +131,7 @@ def check_resume(
         kills = disturb(first, second, folder / "resumed", random.Random(seed))
         finish(Run(second, folder / "resumed", resumes=True))
         undisturbed, resumed = (numbers(folder / name) for name in ("undisturbed", "resumed"))
-    conclude(undisturbed, resumed, kills, exact, as_json)
+    return ResumeResult(undisturbed, resumed, kills, exact)
 
 
 def plan(recipe: Recipe, launch: LaunchOptions, layout: str | None, resume_layout: str | None) -> tuple[Part, Part]:
@@ -223,46 +280,6 @@ def numbers(path: Path) -> dict[int, tuple[float, float]]:
         for record in read_metrics(metrics)
         if "train.loss" in record.get("data", {})
     }
-
-
-def conclude(
-    undisturbed: dict[int, tuple[float, float]],
-    resumed: dict[int, tuple[float, float]],
-    kills: list[Kill],
-    exact: bool,
-    as_json: bool,
-) -> None:
-    """Print what was done and found; raises if the runs differ."""
-    steps = sorted(undisturbed.keys() | resumed.keys())
-    missing = [step for step in steps if step not in undisturbed or step not in resumed]
-    differences = {step: max(map(relative, resumed[step], undisturbed[step])) for step in steps if step not in missing}
-    bad = [step for step, difference in differences.items() if difference > (0.0 if exact else TOLERANCE)]
-    largest = max(differences.values(), default=0.0)
-    wanted = "bit-equal" if exact else f"within {TOLERANCE}"
-    if as_json:
-        result = {
-            "agrees": not bad and not missing,
-            "exact": exact,
-            "steps": len(steps),
-            "kills": [asdict(kill) for kill in kills],
-            "largest_difference": largest,
-            "differing_steps": bad,
-            "missing_steps": missing,
-        }
-        print(json.dumps(result))
-    else:
-        for kill in kills:
-            print(f"killed {kill.moment}; resumed from step {kill.resumes_from}")
-        print(f"{len(differences)} steps compared, largest difference {largest:.1e} (wanted: {wanted})")
-    sys.stdout.flush()
-    if missing:
-        raise CheckFailed(f"steps are missing: {', '.join(map(str, missing[:8]))}")
-    if bad:
-        mine, other = resumed[bad[0]], undisturbed[bad[0]]
-        raise CheckFailed(
-            f"the resumed run differs at {len(bad)} of {len(steps)} steps, first at step {bad[0]}",
-            why=f"loss {mine[0]!r} against {other[0]!r}, gradient norm {mine[1]!r} against {other[1]!r}",
-        )
 
 
 def say(text: str) -> None:

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 
 from paddock.cli.mirror import mirror, plain
-from paddock.config.aliases import TABLE, translate
-from paddock.config.load import load_recipe, recipe_names
+from paddock.config.aliases import translate
+from paddock.config.flags import SYSTEMS
+from paddock.config.load import load_recipe, load_without_validation, recipe_names
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
-from paddock.config.sketch import sketch_recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
 
@@ -62,7 +62,7 @@ def parse_recipe_command(
             + (", before the flags" if arguments else ""),
             fix=f"paddock {verb} {subject} [flags]; a recipe is a YAML file or one of: {', '.join(recipe_names())}",
         )
-    recipe = sketch_recipe(name) if asks_help else load_recipe(name)
+    recipe = load_without_validation(name) if asks_help else load_recipe(name)
     if change is not None:
         recipe = change(recipe)
     return apply_flags(options, verb, name, recipe, flags, subject)
@@ -109,7 +109,7 @@ def _asks_help(arguments: list[str]) -> bool:
 def alias_page() -> str:
     """The table of foreign flags, as text."""
     lines = []
-    for system in TABLE:
+    for system in SYSTEMS:
         lines += ["", "shorthands:" if system.name == "Paddock" else f"flags of {system.name} that work here too:"]
         lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in system.aliases]
     return "\n".join(lines)

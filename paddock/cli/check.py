@@ -6,13 +6,17 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock.cli.arguments import parse_recipe_command
 from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import examine
 from paddock.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from paddock.alignment.parity import Parity
+    from paddock.alignment.resume import ResumeResult
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,10 @@ def _parity(arguments: list[str]) -> None:
     command = parse_recipe_command(ParityOptions, "check parity", arguments, _for_parity)
     from paddock.alignment.parity import check_parity
 
-    check_parity(command.recipe, command.options.layouts, command.launch, command.options.double, command.options.json)
+    options = command.options
+    result = check_parity(command.recipe, options.layouts, command.launch, options.double)
+    print(json.dumps(result.to_dict()) if options.json else parity_table(result), flush=True)
+    result.raise_if_different()
 
 
 def _resume(arguments: list[str]) -> None:
@@ -93,15 +100,16 @@ def _resume(arguments: list[str]) -> None:
     from paddock.alignment.resume import check_resume
 
     options = command.options
-    check_resume(
+    result = check_resume(
         command.recipe,
         command.launch,
         layout=options.layout,
         resume_layout=options.resume_layout,
         seed=options.kill_seed,
         run_dir=options.run_dir,
-        as_json=options.json,
     )
+    print(json.dumps(result.to_dict()) if options.json else resume_summary(result), flush=True)
+    result.raise_if_different()
 
 
 def _for_parity(recipe: Recipe) -> Recipe:
@@ -138,3 +146,24 @@ def show_config(recipe: Recipe, world: int, as_json: bool) -> None:
             f"{len(broken)} rule{'s are' if len(broken) > 1 else ' is'} broken: "
             + ", ".join(result.name for result in broken)
         )
+
+
+def parity_table(result: Parity) -> str:
+    """A line for every layout, and a sentence about each that differs."""
+    width = max(len("layout"), *(len(one.layout) for one in result.differences))
+    lines = [f"{'layout':<{width}}  {'loss':>9}  {'grad norm':>9}  {'by tensor':>9}  {'first step':>10}  verdict"]
+    for one in result.differences:
+        numbers = f"{one.loss:>9.1e}  {one.norm:>9.1e}  {one.tensors:>9.1e}  {one.first_step or '–':>10}"
+        lines.append(f"{one.layout:<{width}}  {numbers}  {'agrees' if one.agrees else 'DIFFERS'}")
+    lines += [f"\n{one.layout}: {one.explain()}" for one in result.differences if not one.agrees]
+    return "\n".join(lines)
+
+
+def resume_summary(result: ResumeResult) -> str:
+    """What was done to the run, and how far it came out."""
+    from paddock.alignment.divergence import TOLERANCE
+
+    lines = [f"killed {kill.moment}; resumed from step {kill.resumes_from}" for kill in result.kills]
+    wanted = "bit-equal" if result.exact else f"within {TOLERANCE}"
+    compared = f"{len(result.differences)} steps compared"
+    return "\n".join([*lines, f"{compared}, largest difference {result.largest_difference:.1e} (wanted: {wanted})"])

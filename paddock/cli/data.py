@@ -6,14 +6,21 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from paddock.cli.arguments import HELP_FLAGS, parse
 from paddock.errors import ConfigError, did_you_mean
+from paddock.telemetry.format import bytes_
+
+if TYPE_CHECKING:
+    from paddock.data.indexed.inspection import DocumentSample, Inspection, LengthRange
+    from paddock.data.indexed.verification import Verification
 
 Prefixes = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PREFIX…")]
+BAR = 40
+"""Characters of the longest bar of a histogram."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ def overview() -> str:
 def inspect(arguments: list[str]) -> None:
     options = parse(InspectOptions, "data inspect", arguments)
     from paddock.data.indexed.inspection import inspect
-    from paddock.jobs.data import TokenizerFiles, find_tokenizer, inspection_page
+    from paddock.jobs.data import TokenizerFiles, find_tokenizer
 
     files = TokenizerFiles(options.tokenizer, options.vocab_file, options.merge_file, options.tokenizer_model)
     tokenizer = find_tokenizer(options.prefix, files) if options.documents else None
@@ -130,10 +137,72 @@ def merge(arguments: list[str]) -> None:
 
 def verify(arguments: list[str]) -> None:
     options = parse(VerifyOptions, "data verify", arguments)
-    from paddock.jobs.data import raise_if_broken, verification_page, verify_corpora
+    from paddock.jobs.data import raise_if_broken, verify_corpora
 
     reports = verify_corpora(list(options.prefixes), options.vocab_size)
     records = [{"sound": report.sound, **asdict(report)} for report in reports]
     print(json.dumps(records) if options.json else verification_page(reports))
     sys.stdout.flush()
     raise_if_broken(reports)
+
+
+def inspection_page(report: Inspection) -> str:
+    """What a corpus holds, for people."""
+    per_document = f" ({report.sequences / report.documents:.1f} a document)" if report.documents else ""
+    rows = {
+        "corpus": report.prefix,
+        "form": f"{report.form} index, {report.dtype} tokens",
+        "documents": f"{report.documents:,}",
+        "sequences": f"{report.sequences:,}" + (per_document if report.sequences != report.documents else ""),
+        "tokens": f"{report.tokens:,}",
+        "size": f"{bytes_(report.bytes)} of tokens, {bytes_(report.index_bytes)} of index",
+    }
+    lines = [f"{name:<10} {value}" for name, value in rows.items()]
+    if report.documents:
+        lines += ["", "tokens a document", f"  {_summary(report.document_lengths)}", *_bars(report.histogram)]
+    if report.sequences != report.documents and report.sequences:
+        lines += ["", "tokens a sequence", f"  {_summary(report.sequence_lengths)}"]
+    for sample in report.samples:
+        lines += ["", *_sample_lines(sample)]
+    return "\n".join(lines)
+
+
+def verification_page(reports: list[Verification]) -> str:
+    """What was found in corpora, for people."""
+    lines = []
+    for report in reports:
+        lines.append(f"{'ok  ' if report.sound else 'FAIL'} {report.prefix}")
+        lines += [f"       {finding}" for finding in report.findings]
+        if report.sha256:
+            largest = "" if report.largest_token is None else f", largest token {report.largest_token}"
+            lines.append(
+                f"     {report.documents:,} documents, {report.sequences:,} sequences, {report.tokens:,} tokens"
+                f" ({report.form} index, {report.dtype}{largest})"
+            )
+            lines += [f"     sha256 {digest}  {name}" for name, digest in report.sha256.items()]
+    return "\n".join(lines)
+
+
+def _summary(lengths: dict[str, float]) -> str:
+    return "   ".join(
+        f"{name} {value:,.1f}" if name == "mean" else f"{name} {value:,}" for name, value in lengths.items()
+    )
+
+
+def _bars(histogram: list[LengthRange]) -> list[str]:
+    tallest = max(part.count for part in histogram)
+    names = [f"{part.low:,}" if part.low == part.high else f"{part.low:,}–{part.high:,}" for part in histogram]
+    width, digits = max(map(len, names)), len(f"{tallest:,}")
+    bars = ["█" * max(1, round(BAR * part.count / tallest)) if part.count else "" for part in histogram]
+    return [
+        f"  {name:>{width}} {part.count:>{digits},} {bar}".rstrip()
+        for name, part, bar in zip(names, histogram, bars, strict=True)
+    ]
+
+
+def _sample_lines(sample: DocumentSample) -> list[str]:
+    shown = f"the first {len(sample.ids)} of " if sample.tokens > len(sample.ids) else ""
+    content = " ".join(map(str, sample.ids)) if sample.text is None else sample.text
+    # A corpus may hold anything, also what would steer a terminal.
+    lines = ("".join(sign if sign.isprintable() else "�" for sign in line) for line in content.splitlines())
+    return [f"document {sample.document:,}: {shown}{sample.tokens:,} tokens", *(f"  {line}".rstrip() for line in lines)]

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
     prompts = list(options.prompt) + _read_prompts(options.prompt_file)
     from paddock.inference.sampling import SamplingOptions
-    from paddock.jobs.generate import continue_text, print_as_it_comes
+    from paddock.jobs.generate import continue_text
 
     sampling = SamplingOptions(
         max_new_tokens=options.max_new_tokens,
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> None:
         num_return_sequences=options.num_return_sequences,
     )
     live = sys.stdout.isatty() and not options.json and len(prompts) * options.num_return_sequences == 1
-    show = print_as_it_comes if live else None
+    show = _print_as_it_comes if live else None
     results = continue_text(options.model, prompts, sampling, options.device, show)
     if options.json:
         print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
@@ -77,3 +77,9 @@ def _read_prompts(path: Path | None) -> list[str]:
         raise DataError(f"cannot read --prompt-file {path}", why=error.strerror or "") from None
     except UnicodeDecodeError:
         raise DataError(f"--prompt-file {path} is not text in UTF-8") from None
+
+
+def _print_as_it_comes(text: str) -> None:
+    """Show text on a terminal the moment it is there."""
+    sys.stdout.write(text)
+    sys.stdout.flush()

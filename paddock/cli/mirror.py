@@ -19,7 +19,7 @@ import tyro
 from pydantic import BaseModel
 from tyro.constructors import PrimitiveConstructorSpec
 
-from paddock.config.overrides import members
+from paddock.config.overrides import union_members
 
 
 def mirror(original: Any) -> Any:
@@ -35,7 +35,7 @@ def mirror(original: Any) -> Any:
         elif isinstance(original, BaseModel) and kind is not bool:
             kind = Annotated[object, _words(kind)]
         else:
-            kind = Union[tuple(members(kind))]  # noqa: UP007 (tyro checks this spelling of a union by itself)
+            kind = Union[tuple(union_members(kind))]  # noqa: UP007 (tyro checks this spelling of a union by itself)
         argument = tyro.conf.arg(name=key, help=texts.get(name))
         fields.append((name, Annotated[kind, argument], dataclasses.field(default=value)))
     namespace = {"__doc__": owner.__doc__}
@@ -62,9 +62,9 @@ def _fields(owner: Any) -> dict[str, tuple[Any, str | None]]:
 
 def _words(kind: Any) -> PrimitiveConstructorSpec[Any]:
     """Words as they are, one or several: pydantic knows what they should be, in a flag as in a file."""
-    optional = type(None) in members(kind)
-    several = any(get_origin(member) is tuple for member in members(kind))
-    names = {word for member in members(kind) if get_origin(member) is Literal for word in get_args(member)}
+    optional = type(None) in union_members(kind)
+    several = any(get_origin(member) is tuple for member in union_members(kind))
+    names = {word for member in union_members(kind) if get_origin(member) is Literal for word in get_args(member)}
 
     def value_of(given: list[str]) -> Any:
         if optional and given == ["None"]:
@@ -73,7 +73,7 @@ def _words(kind: Any) -> PrimitiveConstructorSpec[Any]:
 
     return PrimitiveConstructorSpec(
         nargs="*" if several else 1,
-        metavar="|".join(map(_metavar, members(kind))),
+        metavar="|".join(map(_metavar, union_members(kind))),
         instance_from_str=value_of,
         is_instance=lambda value: True,
         str_from_instance=lambda value: [str(item) for item in (value if isinstance(value, tuple) else [value])],

@@ -24,7 +24,7 @@ class PredictOptions:
 
     MODEL is a run directory, a checkpoint or a Hugging Face folder; what it was trained for decides what it takes. A
     model that answers questions takes --context and --question, or "context - question"; one that tells texts apart
-    takes texts, or --text and --pair; one that finds hidden words takes texts with a [MASK]; one that tells images
+    takes texts, or --text and --pair; one that fills in masked words takes texts with a [MASK]; one that tells images
     apart takes files. Results go to standard output."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
@@ -46,7 +46,7 @@ class PredictOptions:
     """Write the results to this file instead: .jsonl or .csv."""
     top_k: int | None = None
     """Answers to each input, at most; None is the usual number of the task: 1, or 5 for images and
-    hidden words."""
+    masked words."""
     batch: int = 8
     """Inputs that go through the model at once."""
     on_error: Literal["stop", "skip"] = "stop"
@@ -66,14 +66,14 @@ def main(arguments: list[str]) -> None:
             fix='give --context "…" --question "…", a text, an image, or --input FILE',
         )
     from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
-    from paddock.telemetry.progress import counted
+    from paddock.telemetry.terminal import progress_bar
 
     if options.output is not None:
         check_output(options.output)
     predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
     given = _given(predictor, values, options.input)
-    with counted("predict", visible=options.input is not None) as tick:
-        predictions = predict(predictor, given, options.top_k, tick)
+    with progress_bar("predict", visible=options.input is not None) as on_batch:
+        predictions = predict(predictor, given, options.top_k, on_batch)
     if len(predictions) < len(given):
         print(f"skipped {len(given) - len(predictions)} of {len(given)} images", file=sys.stderr)
     if options.output is not None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paddock.cli.arguments import parse_recipe_command
 from paddock.errors import ConfigError, bad_value
+from paddock.telemetry import format as show
+
+if TYPE_CHECKING:
+    from paddock.planning.dry_run import DryRun
 
 
 @dataclass(frozen=True)
@@ -78,4 +84,37 @@ def main(arguments: list[str]) -> None:
     else:
         from paddock.planning.dry_run import dry_run
 
-        dry_run(command.name, command.recipe, options.world, options.rank, options.json)
+        result = dry_run(command.recipe, options.world, options.rank)
+        print(json.dumps(result.to_dict()) if options.json else dry_run_page(command.name, result))
+
+
+def dry_run_page(name: str, result: DryRun) -> str:
+    """The layout, drawn, and what one process holds and does."""
+    from paddock.planning.footprint import draw
+
+    recipe, arithmetic, here = result.recipe, result.arithmetic, result.here
+    parameters, world = show.count(recipe.model.num_parameters()), arithmetic.layout.world
+    lines = [
+        f"{name}: {parameters} parameters over {world} process{'es' if world > 1 else ''}",
+        f"layout    {arithmetic.layout}, shard {recipe.parallel.shard}, recompute {recipe.parallel.recompute}",
+        f"batch     {arithmetic.batch}; {recipe.data.describe_sample()}",
+    ]
+    if arithmetic.layout.pipeline > 1:
+        waits = show.percent(result.bubble)
+        lines.append(f"schedule  {recipe.parallel.schedule}: a process waits {waits} of a step for others")
+    stages = ", ".join(f"stage {stage}" for stage in here.stages)
+    sends = ", ".join(f"{show.bytes_(amount)} over {group}" for group, amount in here.sends.items() if amount)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            *draw(arithmetic, result.processes),
+            "",
+            f"rank {here.rank} has {stages}: {here.parameters:,} parameters",
+            f"  weights    {show.bytes_(here.weights)}",
+            f"  gradients  {show.bytes_(here.gradients)}",
+            f"  optimizer  {show.bytes_(here.optimizer)}",
+            f"  together   {show.bytes_(here.memory)} at the most, before activations",
+            f"  sends      {sends or 'nothing'}" + (" in a step" if sends else ""),
+        ]
+    )

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from paddock.cli.arguments import HELP_FLAGS, parse
-from paddock.config.zoo import zoo
+from paddock.config.load import zoo
 from paddock.errors import ConfigError, did_you_mean
 from paddock.telemetry.format import count
 

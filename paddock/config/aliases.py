@@ -1,47 +1,22 @@
-"""The flags of the systems that users come from, as aliases of recipe fields. `--help` prints the table.
+"""Translating the flags of the systems that users come from (`flags.py`), before anything is parsed.
 
-An alias is translated into Paddock's own flags before anything is parsed, so it means exactly what they mean.
+An alias becomes Paddock's own flags, so it means exactly what they mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from paddock.config.flags.alias import Alias, rename
-from paddock.config.flags.imagenet import IMAGENET, data_folder
-from paddock.config.flags.megatron import MEGATRON, VIRTUAL_STAGE
+from paddock.config.flags import SYSTEMS, VIRTUAL_STAGE, data_folder
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, UserError, bad_value
-
-COMMON = [
-    rename("--steps", "train.steps"),
-    rename("--seed", "train.seed"),
-    rename("--device", "train.device"),
-]
-
-
-@dataclass(frozen=True)
-class System:
-    """Where users come from, and the families that its flags are for; none is all. Later ones go first."""
-
-    name: str
-    aliases: list[Alias]
-    families: tuple[str, ...] = ()
-
-
-TABLE = [
-    System("Paddock", COMMON),
-    System("Megatron-LM and OneFlow-GPT", MEGATRON),
-    System("the ImageNet example (for resnet)", IMAGENET, ("resnet",)),
-]
 
 
 def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str]]:
     """Replace aliases by Paddock's own flags. Returns the arguments and notes to show the user."""
     family = recipe.model.family
-    systems = [system for system in TABLE if not system.families or family in system.families]
+    systems = [system for system in SYSTEMS if not system.families or family in system.families]
     table = {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
     translated: list[str] = []
     notes: list[str] = []

@@ -1,19 +1,41 @@
-"""Finding and reading recipes: shipped names, YAML paths, and `extends:`."""
+"""Finding and reading recipes: shipped names and what they are called elsewhere, YAML paths, and `extends:`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
+from pydantic import BaseModel
 
-from paddock.config.names import MODEL_ALIASES
-from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.config.overrides import union_members
+from paddock.config.recipe import Recipe, class_for, recipe_from_dict
 from paddock.errors import ConfigError, nearest
 from paddock.files import atomic_write
 
+MODEL_ALIASES = {
+    "gpt2_small": "gpt2/117m",
+    "gpt2_medium": "gpt2/345m",
+    "gpt2_large": "gpt2/762m",
+    "gpt2_xl": "gpt2/1.5b",
+    "gpt2_13b": "gpt2/13b",
+    "gpt2_52b": "gpt2/52b",
+    "qa_bert_base_uncased": "bert/base-uncased-squad",
+    "bert_base_uncased": "bert/base-uncased",
+    "bert_large": "bert/large",
+    "bert_base_chinese": "bert/base-chinese",
+    "bert_tiny": "bert/tiny",
+    "resnet18": "resnet/18",
+    "resnet34": "resnet/34",
+    "resnet50": "resnet/50",
+    "resnet101": "resnet/101",
+    "resnet152": "resnet/152",
+}
+"""What shipped recipes are called elsewhere: names that work wherever a recipe is named."""
 SHIPPED = Path(str(files("paddock") / "recipes"))
+Section = TypeVar("Section", bound=BaseModel)
 
 
 def load_recipe(name: str | Path) -> Recipe:
@@ -21,9 +43,43 @@ def load_recipe(name: str | Path) -> Recipe:
     return recipe_from_dict(read_values(find_recipe(str(name))))
 
 
+def load_without_validation(name: str) -> Recipe:
+    """What `load_recipe` gives, for reading only, without pydantic's checks where a recipe is shipped.
+
+    For help pages: building the validators of every section takes longer than the page itself, and tests have checked
+    shipped recipes already.
+    """
+    path = find_recipe(name)
+    if not path.is_relative_to(SHIPPED):
+        return load_recipe(name)
+    values = read_values(path)
+    return _construct(class_for(values), values)
+
+
 def recipe_names() -> list[str]:
     """The names of the recipes that come with Paddock."""
     return sorted(str(path.relative_to(SHIPPED).with_suffix("")) for path in SHIPPED.rglob("*.yaml"))
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """A shipped recipe, for people to choose from."""
+
+    name: str
+    task: str
+    family: str
+    parameters: int
+    aliases: tuple[str, ...]
+
+
+def zoo() -> list[ZooEntry]:
+    """Every shipped recipe but the bases, which only others extend."""
+    entries = []
+    for name in (name for name in recipe_names() if not name.endswith("/base")):
+        recipe = load_recipe(name)
+        others = tuple(alias for alias, target in MODEL_ALIASES.items() if target == name)
+        entries.append(ZooEntry(name, recipe.task, recipe.model.family, recipe.model.num_parameters(), others))
+    return entries
 
 
 def find_recipe(name: str, beside: Path | None = None) -> Path:
@@ -91,6 +147,29 @@ def to_yaml(recipe: Recipe) -> str:
         return f"{key}: " + text.removesuffix("...\n").rstrip()
 
     return "".join(line(key, value) + "\n" for key, value in recipe.to_dict().items())
+
+
+def _construct(section: type[Section], values: dict[str, Any]) -> Section:
+    """A section of a recipe, unchecked."""
+    fields: dict[str, Any] = {}
+    for name, field in section.model_fields.items():
+        key = field.alias or name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            fields[name] = _construct(field.annotation, values.get(key, {}))
+        else:
+            fields[name] = _coerced(field.annotation, values[key]) if key in values else field.default
+    return section.model_construct(**fields)
+
+
+def _coerced(kind: Any, value: Any) -> Any:
+    """A value of YAML as pydantic would give it back."""
+    for member in union_members(kind):
+        if isinstance(value, list) and get_origin(member) is tuple:
+            kinds = get_args(member)
+            kinds = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+            return tuple(map(_coerced, kinds, value))
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if whole and float in union_members(kind) and int not in union_members(kind) else value
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def normalise(arguments: list[str], model: type[BaseModel]) -> list[str]:
 
 
 def _rewrite(flag: str, value: str, kind: Any) -> list[str] | None:
-    kinds = members(kind)
+    kinds = union_members(kind)
     if value.lower() in ("null", "~", "none") and type(None) in kinds:
         return [flag, "None"]
     if bool in kinds and value.lower() in ("true", "false"):
@@ -62,6 +62,6 @@ def field_kinds(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
     return kinds
 
 
-def members(kind: Any) -> list[Any]:
+def union_members(kind: Any) -> list[Any]:
     """The types a union allows; the type itself where it is none."""
     return list(get_args(kind)) if get_origin(kind) in (Union, types.UnionType) else [kind]

@@ -13,8 +13,8 @@ from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import EXTENSIONS
 from paddock.data.images.transforms import evaluation_transform, normalise, stack
 from paddock.errors import DataError
-from paddock.inference.predictors import Answer, Tick, Tools
-from paddock.inference.rows import outputs_of
+from paddock.inference.outputs import outputs_of
+from paddock.inference.predictors import Answer, OnBatch, PredictorSetup
 
 LEAVE_OUT = "repair or remove it, or leave such images out with --on-error skip"
 
@@ -23,14 +23,14 @@ class ImagePredictor:
     """What `paddock predict` runs for image classification. A query is an image file."""
 
     suffixes: ClassVar[tuple[str, ...]] = EXTENSIONS
-    usual_top_k: ClassVar[int] = 5
+    default_top_k: ClassVar[int] = 5
 
-    def __init__(self, tools: Tools) -> None:
-        assert isinstance(tools.data, ImageData)
-        self._tools, self._data = tools, tools.data
-        config: Any = tools.model.config
-        drawn = SHAPES if tools.data.source == "shapes" else ()
-        self._classes = list(tools.classes or drawn) or [str(number) for number in range(config.classes)]
+    def __init__(self, setup: PredictorSetup) -> None:
+        assert isinstance(setup.data, ImageData)
+        self._setup, self._data = setup, setup.data
+        config: Any = setup.model.config
+        drawn = SHAPES if setup.data.source == "shapes" else ()
+        self._classes = list(setup.classes or drawn) or [str(number) for number in range(config.classes)]
 
     def query(self, value: Any, where: str) -> Path:
         """A path, or {"image": path}."""
@@ -39,13 +39,15 @@ class ImagePredictor:
         if not isinstance(value, str | Path):
             raise DataError(f"{where} names no image", fix='give the path of a file, or {"image": "…"}')
         path = Path(value).expanduser()
-        if not path.is_file() and not self._tools.skips:
+        if not path.is_file() and not self._setup.skip_unreadable:
             raise DataError(f"there is no file {path}", why=f"{where} names it", fix="check the path")
         return path
 
-    def predict(self, queries: Sequence[Path], top_k: int, tick: Tick | None = None) -> list[list[Answer] | None]:
-        """{"class", "probability"}; one thread reads the next images while the model looks at these."""
-        size = self._tools.batch
+    def predict(
+        self, queries: Sequence[Path], top_k: int, on_batch: OnBatch | None = None
+    ) -> list[list[Answer] | None]:
+        """{"class", "probability"}; one thread reads the next images while the model computes these."""
+        size = self._setup.batch
         parts = [queries[start : start + size] for start in range(0, len(queries), size)]
         found: list[list[Answer] | None] = []
         with ThreadPoolExecutor(max_workers=1) as reader:
@@ -53,10 +55,10 @@ class ImagePredictor:
             for number in range(len(parts)):
                 views = ahead.pop().result()
                 ahead += [reader.submit(self._read, part) for part in parts[number + 1 : number + 2]]
-                answers = iter(self._look([view for view in views if view is not None], top_k))
+                answers = iter(self._predict_batch([view for view in views if view is not None], top_k))
                 found += [None if view is None else next(answers) for view in views]
-                if tick is not None:
-                    tick(number + 1, len(parts))
+                if on_batch is not None:
+                    on_batch(number + 1, len(parts))
         return found
 
     def show(self, name: str, answers: Sequence[Answer]) -> str:
@@ -71,16 +73,16 @@ class ImagePredictor:
             return evaluation_transform(decode(path.read_bytes(), str(path)), self._data)
         except (OSError, DataError) as error:
             why = error.why if isinstance(error, DataError) else error.strerror or str(error)
-            if not self._tools.skips:
+            if not self._setup.skip_unreadable:
                 raise DataError(f"{path} cannot be read", why=why, fix=LEAVE_OUT) from error
             print(f"skipped {path}: {why}", file=sys.stderr, flush=True)
             return None
 
-    def _look(self, views: Sequence[Pixels], top_k: int) -> list[list[Answer]]:
+    def _predict_batch(self, views: Sequence[Pixels], top_k: int) -> list[list[Answer]]:
         if not views:
             return []
-        seen = normalise(stack(views).to(self._tools.device), self._data.mean, self._data.std)
-        outputs = outputs_of(self._tools.model, {"images": seen}).float().softmax(-1).cpu()
+        seen = normalise(stack(views).to(self._setup.device), self._data.mean, self._data.std)
+        outputs = outputs_of(self._setup.model, {"images": seen}).float().softmax(-1).cpu()
         best = outputs.sort(dim=-1, descending=True, stable=True)
         rows = zip(best.indices[:, :top_k].tolist(), best.values[:, :top_k].tolist(), strict=True)
         return [

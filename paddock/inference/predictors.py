@@ -17,11 +17,12 @@ from paddock.tasks.registry import predicting_tasks, predictor_class
 
 Answer = dict[str, Any]
 """Plain values under their names, e.g. text, score, start and end; or label and score."""
-Tick = Callable[[int, int], None]
+OnBatch = Callable[[int, int], None]
+"""Called with the number of batches that are done, and of all."""
 
 
 @dataclass(frozen=True)
-class Tools:
+class PredictorSetup:
     """A trained model, and what else a predictor works with."""
 
     model: nn.Module
@@ -35,7 +36,7 @@ class Tools:
     """Samples that go through the model at once."""
     origin: Path
     """Where the model was found, for messages."""
-    skips: bool = False
+    skip_unreadable: bool = False
     """Whether files that cannot be read are left out; else they are an error."""
 
 
@@ -45,32 +46,33 @@ class Predictor(Protocol):
     suffixes: ClassVar[tuple[str, ...]]
     """Of files that are an input each (.jpg …), so that a folder of them is many; empty where inputs are text."""
 
-    usual_top_k: ClassVar[int]
+    default_top_k: ClassVar[int]
     """How many answers to give where nobody says it."""
 
-    def __init__(self, tools: Tools) -> None: ...
+    def __init__(self, setup: PredictorSetup) -> None: ...
 
     def query(self, value: Any, where: str) -> Any:
         """One input: a string, a dictionary (from flags or a JSON line) or, with `suffixes`, a file's path.
 
         `where` says where it stands, for the DataError about one that cannot be used."""
 
-    def predict(self, queries: Sequence[Any], top_k: int, tick: Tick | None = None) -> Sequence[list[Answer] | None]:
-        """For each query its answers, at most `top_k`, the best first; None for one that was left out. `tick` hears of
-        (done, total)."""
+    def predict(
+        self, queries: Sequence[Any], top_k: int, on_batch: OnBatch | None = None
+    ) -> Sequence[list[Answer] | None]:
+        """For each query its answers, at most `top_k`, the best first; None for one that was left out."""
 
     def show(self, name: str, answers: Sequence[Answer]) -> str:
         """The answers to one query, for people; `name` is the query's id or file."""
 
 
-def predictor_of(task: str, tools: Tools) -> Predictor:
+def predictor_of(task: str, setup: PredictorSetup) -> Predictor:
     """The task's predictor over a trained model."""
     found: type[Predictor] | None = predictor_class(task)
     if found is None:
-        generate = f"paddock generate {tools.origin} continues text"
+        generate = f"paddock generate {setup.origin} continues text"
         choices = ", ".join(predicting_tasks())
         raise ConfigError(
-            f"{tools.origin} was trained for {task}, which predicts nothing of your input",
+            f"{setup.origin} was trained for {task}, which predicts nothing of your input",
             fix=generate if task == "language_modeling" else f"take a model that was trained for {choices}",
         )
-    return found(tools)
+    return found(setup)

@@ -68,7 +68,7 @@ def work(payload: dict[str, Any]) -> None:
     """One process's part; the first writes the result."""
     from paddock.devices import select
     from paddock.parallel.world import join_world
-    from paddock.telemetry.progress import counted
+    from paddock.telemetry.terminal import progress_bar
 
     recipe, measurement = recipe_from_dict(payload["recipe"]), Measurement(**payload["measurement"])
     with join_world(select(recipe.train.device)) as world:
@@ -76,7 +76,7 @@ def work(payload: dict[str, Any]) -> None:
         compute = _computation(recipe, arithmetic, world, measurement.train)
         rounds = measurement.warmup + measurement.iterations
         seconds = []
-        with counted("benchmark", visible=world.is_main) as tick:
+        with progress_bar("benchmark", visible=world.is_main) as on_batch:
             for number in range(rounds):
                 if number == measurement.warmup:
                     world.barrier()
@@ -85,7 +85,7 @@ def work(payload: dict[str, Any]) -> None:
                 world.adapter.synchronize()
                 if number >= measurement.warmup:
                     seconds.append(time.perf_counter() - started)
-                tick(number + 1, rounds)
+                on_batch(number + 1, rounds)
         result = summarise(recipe, arithmetic, measurement, seconds, world)
         if world.is_main:
             with atomic_write(Path(payload["result"])) as stream:

@@ -1,4 +1,4 @@
-"""`paddock data`: looking into corpora, joining and checking them, with progress, and as text for people."""
+"""`paddock data`: joining corpora and checking them, with progress, and the tokenizer to look into one with."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.indexed.inspection import DocumentSample, Inspection, LengthRange
 from paddock.data.indexed.merging import Merger, plan_merge, prefixes_in
 from paddock.data.indexed.verification import Verification, verify
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.telemetry.format import bytes_
-from paddock.telemetry.transfer import transfer
-
-BAR = 40
+from paddock.telemetry.terminal import byte_progress_bar
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ def merge_corpora(prefixes: list[str], folder: Path | None, output: str, overwri
     plan = plan_merge(prefixes + (prefixes_in(folder) if folder is not None else []), output, overwrite)
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
-    with transfer("merging", plan.num_bytes) as progress:
+    with byte_progress_bar("merging", plan.num_bytes) as progress:
         plan.run(progress)
     return plan
 
@@ -69,45 +65,8 @@ def verify_corpora(prefixes: list[str], vocab_size: int | None) -> list[Verifica
         raise bad_value("--vocab-size", vocab_size, "a vocabulary has at least one token")
     files = [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".bin", ".idx")]
     total = sum(path.stat().st_size for path in files if path.is_file())
-    with transfer("verifying", total) as progress:
+    with byte_progress_bar("verifying", total) as progress:
         return [verify(prefix, vocab_size, progress) for prefix in prefixes]
-
-
-def inspection_page(report: Inspection) -> str:
-    """What a corpus holds, for people."""
-    per_document = f" ({report.sequences / report.documents:.1f} a document)" if report.documents else ""
-    rows = {
-        "corpus": report.prefix,
-        "form": f"{report.form} index, {report.dtype} tokens",
-        "documents": f"{report.documents:,}",
-        "sequences": f"{report.sequences:,}" + (per_document if report.sequences != report.documents else ""),
-        "tokens": f"{report.tokens:,}",
-        "size": f"{bytes_(report.bytes)} of tokens, {bytes_(report.index_bytes)} of index",
-    }
-    lines = [f"{name:<10} {value}" for name, value in rows.items()]
-    if report.documents:
-        lines += ["", "tokens a document", f"  {_summary(report.document_lengths)}", *_bars(report.histogram)]
-    if report.sequences != report.documents and report.sequences:
-        lines += ["", "tokens a sequence", f"  {_summary(report.sequence_lengths)}"]
-    for sample in report.samples:
-        lines += ["", *_sample_lines(sample)]
-    return "\n".join(lines)
-
-
-def verification_page(reports: list[Verification]) -> str:
-    """What was found in corpora, for people."""
-    lines = []
-    for report in reports:
-        lines.append(f"{'ok  ' if report.sound else 'FAIL'} {report.prefix}")
-        lines += [f"       {finding}" for finding in report.findings]
-        if report.sha256:
-            largest = "" if report.largest_token is None else f", largest token {report.largest_token}"
-            lines.append(
-                f"     {report.documents:,} documents, {report.sequences:,} sequences, {report.tokens:,} tokens"
-                f" ({report.form} index, {report.dtype}{largest})"
-            )
-            lines += [f"     sha256 {digest}  {name}" for name, digest in report.sha256.items()]
-    return "\n".join(lines)
 
 
 def raise_if_broken(reports: list[Verification]) -> None:
@@ -119,28 +78,3 @@ def raise_if_broken(reports: list[Verification]) -> None:
             why="; ".join(report.prefix for report in broken),
             fix="copy or preprocess again; `paddock data merge` rewrites one that only has gaps or unused bytes",
         )
-
-
-def _summary(lengths: dict[str, float]) -> str:
-    return "   ".join(
-        f"{name} {value:,.1f}" if name == "mean" else f"{name} {value:,}" for name, value in lengths.items()
-    )
-
-
-def _bars(histogram: list[LengthRange]) -> list[str]:
-    tallest = max(part.count for part in histogram)
-    names = [f"{part.low:,}" if part.low == part.high else f"{part.low:,}–{part.high:,}" for part in histogram]
-    width, digits = max(map(len, names)), len(f"{tallest:,}")
-    bars = ["█" * max(1, round(BAR * part.count / tallest)) if part.count else "" for part in histogram]
-    return [
-        f"  {name:>{width}} {part.count:>{digits},} {bar}".rstrip()
-        for name, part, bar in zip(names, histogram, bars, strict=True)
-    ]
-
-
-def _sample_lines(sample: DocumentSample) -> list[str]:
-    shown = f"the first {len(sample.ids)} of " if sample.tokens > len(sample.ids) else ""
-    content = " ".join(map(str, sample.ids)) if sample.text is None else sample.text
-    # A corpus may hold anything, also what would steer a terminal.
-    lines = ("".join(sign if sign.isprintable() else "�" for sign in line) for line in content.splitlines())
-    return [f"document {sample.document:,}: {shown}{sample.tokens:,} tokens", *(f"  {line}".rstrip() for line in lines)]

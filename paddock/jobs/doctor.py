@@ -1,6 +1,6 @@
 """`paddock doctor`: what this machine has and lacks, for people who install Paddock or ask for help.
 
-`diagnose` looks and gives plain data, `render` shows it. Neither raises because something is missing.
+`diagnose` looks and gives plain data. It does not raise because something is missing.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock import __version__
 from paddock.devices import Availability, adapter_named, device_names, probe, select
 from paddock.devices.cpu import cpu_model
 from paddock.errors import MachineError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 CORE = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "pyyaml", "tyro", "rich")
 OPTIONAL = {
@@ -54,82 +51,6 @@ def diagnose() -> dict[str, Any]:
             "optional": {name: _installed(name) for name in OPTIONAL},
         },
     }
-
-
-def render(report: dict[str, Any]) -> Table:
-    """The report as one table that reads well at 80 columns, with or without colour."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.HORIZONTALS, show_header=False, title=f"Paddock {report['paddock']}", pad_edge=False)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, rows in _sections(report).items():
-        table.add_section()
-        for number, (item, detail, style) in enumerate(rows):
-            # Text, not markup: a vendor's error message may hold square brackets.
-            table.add_row("" if number else title, item, Text(detail, style))
-    return table
-
-
-def _sections(report: dict[str, Any]) -> dict[str, list[tuple[str, str, str]]]:
-    """Title → rows of (item, detail, style)."""
-    host, compiler = report["host"], report["compiler"]
-    core, optional = report["libraries"]["core"], report["libraries"]["optional"]
-    collectives = ", ".join(report["collectives"])
-    lacking = [f"{name} ({OPTIONAL[name]})" for name, version in optional.items() if not version]
-    return {
-        "host": [
-            ("system", host["system"], ""),
-            ("processor", f"{host['processor']}, {_plural(host['cores'], 'core')}", ""),
-            ("memory", _describe_memory(host["memory"]), ""),
-            ("python", host["python"], ""),
-            ("torch", *_or_missing(core["torch"], "pip install torch")),
-        ],
-        "devices": [_describe_device(device, report["auto"]["device"]) for device in report["devices"]],
-        "tools": [
-            ("collectives", *_or_missing(collectives, "this torch cannot run more than one process")),
-            (
-                "compiler",
-                *_or_missing(compiler and compiler["version"], "torch.compile on the CPU needs g++"),
-            ),
-        ],
-        "libraries": [
-            ("core", _versions(core), ""),
-            *[(name, "missing: pip install paddock", "red") for name, version in core.items() if not version],
-            ("optional", _versions(optional) or "none", ""),
-            *([("not here", ", ".join(lacking), "dim")] if lacking else []),
-        ],
-    }
-
-
-def _describe_device(device: dict[str, Any], auto: str | None) -> tuple[str, str, str]:
-    if not device["available"]:
-        state, style = ("broken", "red") if device["broken"] else ("no", "dim")
-        return device["name"], f"{state}: {device['reason']}", style
-    kinds = dict.fromkeys(device["names"])
-    many = f"{device['count']} × " if device["count"] > 1 else ""
-    chosen = ", taken by --device auto" if device["name"] == auto else ""
-    return device["name"], f"yes: {many}{', '.join(kinds)}, {device['backend']}{chosen}", "green"
-
-
-def _describe_memory(memory: dict[str, int | None]) -> str:
-    sizes = {name: size / 2**30 for name, size in memory.items() if size is not None}
-    return ", ".join(f"{size:.1f} GiB {name}" for name, size in sizes.items()) or "unknown"
-
-
-def _versions(libraries: dict[str, str | None]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in libraries.items() if version)
-
-
-def _or_missing(found: str | None, otherwise: str) -> tuple[str, str]:
-    return (found, "") if found else (f"missing: {otherwise}", "red")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _device(name: str) -> dict[str, Any]:

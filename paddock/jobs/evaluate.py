@@ -51,7 +51,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.inference.trained import load_any_weights
     from paddock.models.build import optimize_for_inference
     from paddock.parallel.world import join_world
-    from paddock.telemetry.progress import counted
+    from paddock.telemetry.terminal import progress_bar
     from paddock.training.run import engine_for
 
     recipe = recipe_from_dict(payload["recipe"])
@@ -66,14 +66,14 @@ def work(payload: dict[str, Any]) -> None:
                 print(f"note: {origin}: {remark}", file=sys.stderr)
         optimize_for_inference(engine.models)
         started = time.perf_counter()
-        with counted("evaluate", visible=world.is_main) as tick:
+        with progress_bar("evaluate", visible=world.is_main) as on_batch:
             metrics = measure(
                 task,
                 engine,
                 samples,
                 world,
                 arithmetic.batch.micro,
-                on_batch=tick,
+                on_batch=on_batch,
                 workers=recipe.data.workers,
             )
         seconds = time.perf_counter() - started

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from paddock.devices import prepare, select
 from paddock.errors import ConfigError
 from paddock.inference.generate import generate
 from paddock.inference.sampling import SamplingOptions
-from paddock.inference.text import TextStream
+from paddock.inference.text_stream import TextStream
 from paddock.inference.trained import need_tokenizer, open_trained
 
 
@@ -70,9 +69,3 @@ def _encode(tokenizer: Tokenizer, prompt: str) -> list[int]:
     if ids or tokenizer.end_of_text_id is None:
         return ids
     return [tokenizer.end_of_text_id]  # nothing said: a document begins
-
-
-def print_as_it_comes(text: str) -> None:
-    """Show text on a terminal the moment it is there."""
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -14,7 +14,7 @@ from typing import Any
 from paddock.devices import prepare, select
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write
-from paddock.inference.predictors import Answer, Predictor, Tick, Tools, predictor_of
+from paddock.inference.predictors import Answer, OnBatch, Predictor, PredictorSetup, predictor_of
 from paddock.inference.trained import open_trained
 from paddock.tasks.registry import data_config_class
 
@@ -40,9 +40,9 @@ class Prediction:
     answers: list[Answer]
 
 
-def open_predictor(source: str, device: str, batch: int, skips: bool = False) -> Predictor:
-    """The model that a run, a checkpoint or a Hugging Face folder holds, ready to be asked. If it `skips`, files that
-    cannot be read are left out."""
+def open_predictor(source: str, device: str, batch: int, skip_unreadable: bool = False) -> Predictor:
+    """The model that a run, a checkpoint or a Hugging Face folder holds, ready to be asked. With `skip_unreadable`,
+    files that cannot be read are left out."""
     if batch < 1:
         raise ConfigError(f"--batch {batch}", why="at least one input goes through the model at once")
     adapter = select(device)
@@ -50,9 +50,11 @@ def open_predictor(source: str, device: str, batch: int, skips: bool = False) ->
     place = adapter.torch_device(0)
     trained = open_trained(source, place)
     data = trained.data or data_config_class(trained.task)()  # type: ignore[call-arg]
-    tools = Tools(trained.model, trained.tokenizer, trained.classes, data, place, batch, trained.origin, skips)
-    predictor = predictor_of(trained.task, tools)
-    if skips and not predictor.suffixes:
+    setup = PredictorSetup(
+        trained.model, trained.tokenizer, trained.classes, data, place, batch, trained.origin, skip_unreadable
+    )
+    predictor = predictor_of(trained.task, setup)
+    if skip_unreadable and not predictor.suffixes:
         raise ConfigError(
             "--on-error skip would be ignored",
             why=f"{trained.origin} was trained for {trained.task}, which reads no files of its own",
@@ -62,13 +64,13 @@ def open_predictor(source: str, device: str, batch: int, skips: bool = False) ->
 
 
 def predict(
-    predictor: Predictor, given: Sequence[Given], top_k: int | None = None, tick: Tick | None = None
+    predictor: Predictor, given: Sequence[Given], top_k: int | None = None, on_batch: OnBatch | None = None
 ) -> list[Prediction]:
     """The answers to every input, in their order, but for files that were left out."""
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k {top_k}", why="at least one answer is given")
     queries = [predictor.query(one.value, one.where) for one in given]
-    answers = predictor.predict(queries, top_k or predictor.usual_top_k, tick)
+    answers = predictor.predict(queries, top_k or predictor.default_top_k, on_batch)
     found = [Prediction(one.name, best) for one, best in zip(given, answers, strict=True) if best is not None]
     if given and not found:
         raise DataError("there is nothing to predict", why=f"none of {len(given)} inputs can be read")

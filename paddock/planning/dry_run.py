@@ -6,9 +6,9 @@ model has shapes but no memory.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,31 +20,44 @@ from paddock.config.rules import Arithmetic, check_layout
 from paddock.errors import bad_value
 from paddock.models.build import build_engine
 from paddock.parallel.mesh import build_mesh
-from paddock.planning.footprint import Footprint, bubble_of, draw, footprint
-from paddock.telemetry import format as show
+from paddock.planning.footprint import Footprint, bubble_of, footprint
 
 
-def dry_run(name: str, recipe: Recipe, world: int, rank: int, as_json: bool) -> None:
-    """Print how the recipe lies over `world` processes, and what `rank` holds and does."""
+@dataclass(frozen=True)
+class DryRun:
+    """How a recipe lies over processes, and what one of them holds and does."""
+
+    recipe: Recipe
+    arithmetic: Arithmetic
+    bubble: float
+    """The part of a step that a process of the pipeline waits for others."""
+    processes: list[Footprint]
+    """One for every place in the pipeline."""
+    here: Footprint
+    """The process that was asked for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        layout, batch = self.arithmetic.layout, self.arithmetic.batch
+        return {
+            "parameters": self.recipe.model.num_parameters(),
+            "world": layout.world,
+            "layout": {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline},
+            "batch": {"global": batch.total, "micro": batch.micro, "accumulation": batch.accumulation},
+            "schedule": self.recipe.parallel.schedule,
+            "bubble": self.bubble,
+            "processes": [process.to_dict() for process in self.processes],
+            "rank": self.here.to_dict(),
+        }
+
+
+def dry_run(recipe: Recipe, world: int, rank: int) -> DryRun:
+    """Lay the recipe out over `world` processes, and look at what `rank` holds and does."""
     arithmetic = check_layout(recipe, world)
     if not 0 <= rank < world:
         raise bad_value("--rank", rank, f"{world} processes are ranks 0 to {world - 1}", f"choose one below {world}")
     processes = build_all(recipe, arithmetic, rank)
     here = next(process for process in processes if process.rank == rank)
-    bubble = bubble_of(recipe, arithmetic)
-    if as_json:
-        print(json.dumps(_summary(recipe, arithmetic, bubble, processes, here)))
-        return
-    parameters = show.count(recipe.model.num_parameters())
-    print(f"{name}: {parameters} parameters over {world} process{'es' if world > 1 else ''}")
-    print(f"layout    {arithmetic.layout}, shard {recipe.parallel.shard}, recompute {recipe.parallel.recompute}")
-    print(f"batch     {arithmetic.batch}; {recipe.data.describe_sample()}")
-    if arithmetic.layout.pipeline > 1:
-        print(f"schedule  {recipe.parallel.schedule}: a process waits {show.percent(bubble)} of a step for others")
-    print()
-    print("\n".join(draw(arithmetic, processes)))
-    print()
-    print("\n".join(_details(here)))
+    return DryRun(recipe, arithmetic, bubble_of(recipe, arithmetic), processes, here)
 
 
 def build_all(recipe: Recipe, arithmetic: Arithmetic, rank: int) -> list[Footprint]:
@@ -80,32 +93,3 @@ def fake_world(rank: int, size: int) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-
-
-def _details(here: Footprint) -> list[str]:
-    stages = ", ".join(f"stage {stage}" for stage in here.stages)
-    sends = ", ".join(f"{show.bytes_(amount)} over {name}" for name, amount in here.sends.items() if amount)
-    return [
-        f"rank {here.rank} has {stages}: {here.parameters:,} parameters",
-        f"  weights    {show.bytes_(here.weights)}",
-        f"  gradients  {show.bytes_(here.gradients)}",
-        f"  optimizer  {show.bytes_(here.optimizer)}",
-        f"  together   {show.bytes_(here.memory)} at the most, before activations",
-        f"  sends      {sends or 'nothing'}" + (" in a step" if sends else ""),
-    ]
-
-
-def _summary(
-    recipe: Recipe, arithmetic: Arithmetic, bubble: float, processes: Sequence[Footprint], here: Footprint
-) -> dict[str, Any]:
-    layout, batch = arithmetic.layout, arithmetic.batch
-    return {
-        "parameters": recipe.model.num_parameters(),
-        "world": layout.world,
-        "layout": {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline},
-        "batch": {"global": batch.total, "micro": batch.micro, "accumulation": batch.accumulation},
-        "schedule": recipe.parallel.schedule,
-        "bubble": bubble,
-        "processes": [process.to_dict() for process in processes],
-        "rank": here.to_dict(),
-    }

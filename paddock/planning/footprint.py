@@ -17,7 +17,7 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import TENSOR, Mesh
 from paddock.parallel.placement import local
 from paddock.parallel.schedules import bubble_fraction, units_of
-from paddock.telemetry.layout_card import ProcessRow, draw_layout
+from paddock.telemetry.cards import ProcessRow, draw_layout
 from paddock.training.config import OptimizerConfig
 
 FLOAT32 = 4

@@ -24,8 +24,7 @@ from paddock.data.tokenizers.load import text_tokenizer
 from paddock.models.config import ModelConfig
 from paddock.models.labels import IGNORED
 from paddock.models.layers.widen import widest
-from paddock.tasks.answer_scores import score_answers
-from paddock.tasks.answer_spans import best_spans, no_answer_scores, trimmed
+from paddock.tasks.answers import best_spans, no_answer_scores, score_answers, trimmed
 from paddock.tasks.task import INDEX, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 

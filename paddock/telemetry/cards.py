@@ -1,8 +1,9 @@
-"""The cards at the two ends of a run: what is about to happen; what came out of it and what to try next."""
+"""Cards on standard error: what is about to happen, what came out of it and what to try next, and a drawn layout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.box import ROUNDED
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from paddock.telemetry import format as show
 from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
 
 
@@ -61,3 +63,68 @@ def _card(console: Console, title: str, rows: Sequence[tuple[str, str]], color: 
             expand=False,
         )
     )
+
+
+MOST_ROWS = 12
+MOST_REPLICAS = 4
+ELLIPSIS = "…"
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """What the processes that share one part of a pipeline hold, each of them."""
+
+    stages: Sequence[int]
+    layers: Sequence[Sequence[int]]
+    """The first and the last layer of each stage."""
+    parameters: int
+    memory: int
+    traffic: int
+
+
+def draw_layout(data: int, tensor: int, rows: Sequence[ProcessRow]) -> list[str]:
+    """A line for every process of the pipeline, a column for every data replica, with the ranks in the cells.
+
+    The ranks of a cell hold the tensor shards 0, 1, 2 … in this order. The middle of what is long is left out.
+    """
+    replicas = _ends(range(data), MOST_REPLICAS)
+    header = ["", *(_column(replica) for replica in replicas), "stage", "layers", "parameters", "memory", "sends"]
+    table = [header]
+    for place in _ends(range(len(rows)), MOST_ROWS):
+        if place is None:
+            table.append([ELLIPSIS] + [""] * (len(header) - 1))
+            continue
+        row = rows[place]
+        cells = [ELLIPSIS if at is None else _ranks((place * data + at) * tensor, tensor) for at in replicas]
+        table.append(
+            [
+                f"pipeline {place}" if len(rows) > 1 else "ranks",
+                *cells,
+                ",".join(map(str, row.stages)),
+                ",".join(_span(first, last) for first, last in row.layers),
+                show.count(row.parameters),
+                show.bytes_(row.memory),
+                show.bytes_(row.traffic),
+            ]
+        )
+    widths = [max(len(line[column]) for line in table) for column in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+
+
+def _ends(numbers: range, most: int) -> list[int | None]:
+    """The numbers, or only the first and the last of them with None for those between."""
+    if len(numbers) <= most:
+        return list(numbers)
+    return [*numbers[: most - 2], None, numbers[-1]]
+
+
+def _column(replica: int | None) -> str:
+    return ELLIPSIS if replica is None else f"data {replica}"
+
+
+def _ranks(first: int, count: int) -> str:
+    return " ".join(map(str, range(first, first + count))) if count <= 4 else _span(first, first + count - 1)
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"

@@ -1,20 +1,144 @@
-"""What a person sees of a run: live lines on a terminal, plain lines elsewhere; always on standard error."""
+"""What a person sees of a run: two live lines on a terminal, plain lines elsewhere; always on standard error."""
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.file_proxy import FileProxy
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from paddock.telemetry.dashboard import Dashboard
-from paddock.telemetry.lines import LineFormatter
+from paddock.telemetry import format
+from paddock.telemetry.logfile import LineFormatter
+from paddock.telemetry.meter import EtaEstimator
 from paddock.telemetry.stream import Step, Value
 from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
+
+_SHORT = {"grad_norm": "grad", "step_time": "step", "data_time": "data", "memory": "mem"}
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_WIDEST = 140  # a bar right across a wide screen says no more than a shorter one
+_SPARKLINE_FROM = 100  # columns from which there is room for the course of the loss
+
+
+class Dashboard:
+    """The two live lines of a run: how far it is, and how it goes. Rich renders it a few times a second."""
+
+    def __init__(
+        self, title: str, total_steps: int, eta: EtaEstimator, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.title = title
+        self.total_steps = total_steps
+        self.step = 0
+        self.cells: Sequence[tuple[str, str]] = ()
+        self.step_time: float | None = None
+        self.loss = Sparkline()
+        self._eta = eta
+        self._clock = clock
+        self._start = clock()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, _WIDEST)
+        yield self._progress(width)
+        yield self._metrics(width, with_sparkline=width >= _SPARKLINE_FROM and not options.ascii_only)
+
+    def _progress(self, width: int) -> Table:
+        done = self.step >= self.total_steps
+        grid = Table.grid(padding=(0, 2, 0, 0), expand=False, pad_edge=False)
+        grid.width = width
+        grid.add_column(no_wrap=True)
+        grid.add_column(ratio=1, min_width=8)
+        for min_width in (0, 4, 18):  # wide enough that the bar keeps its length as the numbers grow
+            grid.add_column(no_wrap=True, justify="right", min_width=min_width)
+        bar = ProgressBar(total=max(self.total_steps, 1), completed=self.step)
+        position = Text.assemble(
+            (f"{self.step:>{len(str(self.total_steps))}}", "bold"), (f"/{self.total_steps}", "dim")
+        )
+        share = f"{min(self.step / max(self.total_steps, 1), 1):.0%}"
+        grid.add_row(
+            Text(_shortened(self.title), style="bold"),
+            bar,
+            position,
+            Text("done" if done else share, style="green" if done else ""),
+            self._times(done),
+        )
+        return grid
+
+    def _times(self, done: bool) -> Text:
+        elapsed = format.duration(int(self._clock() - self._start))
+        left = None if done else self._eta.seconds_left(self.total_steps, self.step_time)
+        if done:
+            return Text.assemble(("in ", "dim"), elapsed)
+        if left is None:
+            return Text(elapsed, style="dim")
+        return Text.assemble((f"{elapsed}  eta ", "dim"), (format.duration(round(left)), "cyan"))
+
+    def _metrics(self, width: int, with_sparkline: bool) -> Text:
+        if not self.cells:
+            return Text("the first steps are under way …" if self.step == 0 else "", style="dim", no_wrap=True)
+        line = Text(no_wrap=True, overflow="crop", end="")
+        for label, value in self.cells:
+            cell = Text.assemble((f"{_SHORT.get(label, label)} ", "dim"), (value, _style(label, value)))
+            if label == "loss" and with_sparkline and str(self.loss):
+                cell.append(f" {self.loss}", style="cyan")
+            if line.cell_len and line.cell_len + 2 + cell.cell_len > width:
+                break  # in order of interest: what does not fit any more is in the file
+            if line.cell_len:
+                line.append("  ")
+            line.append_text(cell)
+        return line
+
+
+def _shortened(title: str, limit: int = 24) -> str:
+    return title if len(title) <= limit else title[: limit - 1] + "…"
+
+
+def _style(label: str, value: str) -> str:
+    if value in ("nan", "inf", "-inf"):
+        return "bold red"
+    return "bold cyan" if label == "loss" else "bold"
+
+
+class Sparkline:
+    """The course of a number over a whole run, in a few characters: `█▆▄▃▂▂▁▁`.
+
+    It keeps at most `points` averages over equal spans, so that its cost does not grow with the run.
+    """
+
+    def __init__(self, points: int = 16) -> None:
+        assert points % 2 == 0
+        self._limit = points
+        self._span = 1
+        self._means: list[float] = []
+        self._pending: list[float] = []
+
+    def add(self, value: float) -> None:
+        if not math.isfinite(value):
+            return
+        self._pending.append(value)
+        if len(self._pending) < self._span:
+            return
+        self._means.append(sum(self._pending) / self._span)
+        self._pending.clear()
+        if len(self._means) == self._limit:
+            pairs = zip(self._means[::2], self._means[1::2], strict=True)
+            self._means = [(first + second) / 2 for first, second in pairs]
+            self._span *= 2
+
+    def __str__(self) -> str:
+        """Empty while there is no course to see."""
+        if len(self._means) < 2:
+            return ""
+        low, high = min(self._means), max(self._means)
+        step = (high - low) / (len(_BLOCKS) - 1) or 1.0
+        return "".join(_BLOCKS[round((mean - low) / step)] for mean in self._means)
 
 
 class ConsoleSink:
@@ -37,7 +161,7 @@ class ConsoleSink:
         self._dashboard: Dashboard | None = None
         self._live: Live | None = None
         if is_interactive(self._console):
-            self._dashboard = Dashboard(title, total_steps, self._formatter.pace)
+            self._dashboard = Dashboard(title, total_steps, self._formatter.eta)
             self._dashboard.step = start_step
 
     def metadata(
@@ -60,7 +184,7 @@ class ConsoleSink:
             self.tick(step[1])
 
     def tick(self, step: int) -> None:
-        self._formatter.pace.observe(step)
+        self._formatter.eta.observe(step)
         if self._dashboard is not None:
             self._dashboard.step = max(step, self._dashboard.step)
             self._start_live(self._dashboard)

@@ -1,17 +1,93 @@
-"""`metrics.jsonl`: every record of a run, one JSON object a line, written by one process."""
+"""`metrics.jsonl`: every record of a run, one JSON object a line, written by one process, read and followed by others.
+
+Records are of the dllogger schema, which is found in three spellings. We write plain JSON lines. NVIDIA's dllogger puts
+`DLLL ` before the object. Tecorigin's tcap_dllogger puts `TCAPPDLL ` (or `INFO `) before it, and its `data` is a string
+that holds a Python dict of strings. All three are read into the same shape.
+
+JSON has no nan and no infinity, so we write those as the strings `"nan"`, `"inf"` and `"-inf"` (null would not say
+which), and read them back as numbers.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
+import math
+import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from paddock.errors import DataError
 from paddock.files import atomic_write, disk_errors
-from paddock.telemetry.records import encode_record, parse_record
 from paddock.telemetry.stream import Step, Value
+
+OnMetrics = Callable[[int, dict[str, Any]], None]
+"""Called with a step and the metrics that were reported at it, from a thread of its own."""
+POLL_INTERVAL = 0.2
+"""Seconds between two looks at a file that is followed."""
+_PREFIXES = ("DLLL ", "TCAPPDLL ", "INFO ")
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "NaN": math.nan, "Infinity": math.inf}
+
+
+def encode_record(record: Mapping[str, Any]) -> bytes:
+    """One line of valid JSON, with its newline."""
+    plain = dict(record)
+    if "data" in plain:
+        plain["data"] = {name: _finite_or_word(value) for name, value in plain["data"].items()}
+    return json.dumps(plain, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def parse_record(line: str | bytes) -> dict[str, Any]:
+    """The record of one line, in any of the three spellings; `ValueError` if the line is none."""
+    text = (line.decode() if isinstance(line, bytes) else line).strip()
+    foreign = False
+    for prefix in _PREFIXES:
+        if text.startswith(prefix):
+            text, foreign = text[len(prefix) :], True
+    record = json.loads(text)
+    if not isinstance(record, dict) or "type" not in record:
+        raise ValueError("not a record: an object with a type is expected")
+    for name in ("timestamp", "elapsedtime"):  # strings in both foreign spellings
+        if name in record:
+            record[name] = float(record[name])
+    data = record.get("data")
+    if foreign and isinstance(data, str):
+        data = _python_dict(data)
+    if isinstance(data, dict):
+        number = _number_if_any if foreign else _number_if_not_finite
+        record["data"] = {name: number(value) for name, value in data.items()}
+    return record
+
+
+def _finite_or_word(value: Any) -> Any:
+    return str(float(value)) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number_if_not_finite(value: Any) -> Any:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _number_if_any(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _python_dict(text: str) -> Any:
+    """The dict that a Python literal spells; text that spells none, such as an `INFO` line's, is kept."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
 
 
 class JsonLinesSink:
@@ -93,7 +169,7 @@ class JsonLinesSink:
 
 
 def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The records of a metrics file, one at a time, in any spelling of `records.py`.
+    """The records of a metrics file, one at a time, in any of the three spellings.
 
     A last line torn by a crash, or still being written, is left out; anything else that is not a record is a
     `DataError`.
@@ -120,3 +196,56 @@ def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                     fix="remove that line, or give the metrics.jsonl of a run directory",
                 ) from error
             yield line.rstrip(b"\n") + b"\n", record
+
+
+class MetricsFollower:
+    """Passes every record of a metrics file, from now on, to callbacks; all of them before it ends.
+
+    An error of a callback is raised at the end: it does not cost the run."""
+
+    def __init__(self, path: Path, callbacks: Sequence[OnMetrics]) -> None:
+        self._path, self._callbacks = path, callbacks
+        self._offset, self._file, self._since = 0, -1, time.time()
+        self._error: Exception | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="metrics", daemon=True)
+
+    def __enter__(self) -> MetricsFollower:
+        if self._callbacks:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._callbacks:
+            return
+        self._done.set()
+        self._thread.join()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    def _follow(self) -> None:
+        try:
+            while not self._done.wait(POLL_INTERVAL):
+                self._pass_on()
+            self._pass_on()
+        except Exception as error:
+            self._error = error
+
+    def _pass_on(self) -> None:
+        """What was added since the last look. A resumed run replaces the file before it goes on."""
+        if not self._path.is_file():
+            return
+        with open(self._path, "rb") as stream:
+            if self._file != os.fstat(stream.fileno()).st_ino:
+                self._file, self._offset = os.fstat(stream.fileno()).st_ino, 0
+            stream.seek(self._offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                record = parse_record(line)
+                if record["type"] == "LOG" and record.get("timestamp", 0.0) >= self._since and record.get("step"):
+                    for callback in self._callbacks:
+                        callback(record["step"][-1], dict(record["data"]))

@@ -1,10 +1,18 @@
-"""Standard error as a rich console, and whether it may be drawn on."""
+"""Standard error as a rich console: whether it may be drawn on, lines, and bars for work that is no training run."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
+
+from paddock.telemetry.format import bytes_, duration
+
+LINE_EVERY = 10.0
+"""Seconds between two lines about a transfer, off a terminal."""
 
 
 def stderr_console() -> Console:
@@ -24,3 +32,48 @@ def is_interactive(console: Console) -> bool:
 def print_line(console: Console, text: str, style: str | None = None) -> None:
     """Print as it is: no markup, no highlighting, and never broken to the width of the terminal."""
     console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(title: str, visible: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal for counted work, silent elsewhere: yields a function to call with (done, total)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr_console()
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not (visible and is_interactive(console))
+    ) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def byte_progress_bar(
+    title: str, total: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal for files copied or read, elsewhere now and then a line: yields a function to call with the
+    number of bytes just done."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    console = stderr_console()
+    if is_interactive(console):
+        columns = (TextColumn(title), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task(title, total=total)
+            yield lambda count: progress.advance(task, count)
+        return
+    begun = told = clock()
+    done = 0
+
+    def tell(count: int) -> None:
+        nonlocal done, told
+        done += count
+        now = clock()
+        if now - told >= LINE_EVERY:
+            told = now
+            speed = done / (now - begun)
+            left = duration(round((total - done) / speed))
+            print_line(console, f"{title}: {bytes_(done)} of {bytes_(total)}, {bytes_(speed)}/s, {left} left")
+
+    yield tell

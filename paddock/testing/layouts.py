@@ -1,4 +1,4 @@
-"""A GPT-2 that can be laid out in every way over eight processes, and its training as numbers.
+"""A GPT-2 and BERTs that can be laid out in every way over four or eight processes, and their training as numbers.
 
     python -m paddock.testing.layouts > tests/distributed/golden/gpt2.txt
 
@@ -21,7 +21,50 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
 
-SMALL: dict[str, Any] = {
+BERT_MODEL: dict[str, Any] = {
+    # Widths for four tensor processes, layers for two stages on each of four, and labels' own scale at the start.
+    **{"layers": 8, "hidden": 32, "heads": 4, "feed_forward": 64, "context": 48, "dropout": 0.0, "init_std": 0.08},
+}
+BERT: dict[str, Any] = {
+    "model": BERT_MODEL,
+    "batch": {"micro": 4, "global": 16},
+    "optimizer": {"lr": 2e-3},
+    "schedule": {"warmup": 4, "decay_steps": 20, "min_lr": 2e-4},
+    "evaluate": {"every": None},
+    "train": {"steps": 20, "epochs": None},
+}
+BERT_TASKS: dict[str, dict[str, Any]] = {
+    # Random tokens, of a vocabulary that no number of processes divides.
+    "masked_language_modeling": {
+        "model": {"vocab": 101},
+        "data": {"source": "synthetic", "sequence_length": 48},
+        "tokenizer": {"kind": "none", "vocab": None, "lower_case": False},
+    },
+    # Texts of many lengths: padding in every batch.
+    "question_answering": {
+        "model": {"vocab": 301},
+        "data": {
+            **{"source": "synthetic", "sequence_length": 48, "question_length": 12, "stride": 4, "answer_length": 8},
+        },
+        "tokenizer": {"kind": "trained", "vocab": None, "lower_case": False},
+    },
+    "sequence_classification": {
+        "model": {"vocab": 301},
+        "data": {"source": "synthetic", "sequence_length": 48},
+        "tokenizer": {"kind": "trained", "vocab": None, "lower_case": False},
+    },
+}
+
+
+def small_bert(task: str, cache: str, **sections: Any) -> Recipe:
+    """The recipe of a small BERT for a task, with changes by section; tokenizers and rows are kept in `cache`."""
+    values = {name: value for name, value in load_recipe("bert").to_dict().items() if name != "data"}
+    values = merge(merge(values, BERT), BERT_TASKS[task])
+    own = {"task": task, "model": {"head": task}, "data": {"cache": cache}}
+    return recipe_from_dict(merge(merge(values, own), sections))
+
+
+GPT2: dict[str, Any] = {
     # A vocabulary that no number of processes divides, and enough layers for two stages on each of four.
     "model": {"layers": 8, "hidden": 32, "heads": 8, "vocab": 101, "context": 16, "dropout": 0.0, "init_std": 0.08},
     # Labels that do not count, so that no two micro-batches weigh the same.
@@ -37,7 +80,7 @@ SMALL: dict[str, Any] = {
 
 def small_recipe(**sections: Any) -> Recipe:
     """The small model's recipe, with changes by section."""
-    return recipe_from_dict(merge(merge(load_recipe("gpt2").to_dict(), SMALL), sections))
+    return recipe_from_dict(merge(merge(load_recipe("gpt2").to_dict(), GPT2), sections))
 
 
 def this_world() -> World:

@@ -1,14 +1,19 @@
-"""Text that is worth tokenizing, as JSON lines."""
+"""Texts worth tokenizing, questions that a small model learns in a minute, and a vocabulary small enough to read."""
 
 from __future__ import annotations
 
 import json
 import random
+import string
 from collections.abc import Callable
 from pathlib import Path
 
+from paddock.data.config import TokenizerConfig
 from paddock.data.language.prepare import embedded_documents
 from paddock.data.preprocess.job import PreprocessJob
+from paddock.data.questions.synthetic import synthetic_squad
+from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.load import load_tokenizer
 
 MakeJob = Callable[..., PreprocessJob]
 
@@ -28,3 +33,36 @@ def write_lines(path: Path, texts: list[str], key: str = "text") -> Path:
     """Texts as JSON lines, each with its number under a key that nobody asks for."""
     path.write_text("".join(json.dumps({key: text, "other": number}) + "\n" for number, text in enumerate(texts)))
     return path
+
+
+def write_squad(folder: Path, train: int = 3000, validation: int = 300, unanswerable: bool = False) -> Path:
+    """Write a training and a validation file of so many questions, under their usual names; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    version = "v2.0" if unanswerable else "v1.1"
+    for name, count, first in (("train", train, 0), ("dev", validation, 500_000)):
+        content = synthetic_squad(count, first, unanswerable)
+        (folder / f"{name}-{version}.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = ("berlin", "the", "is", "in", "capital", "of", "who", "where", "germany", "##ing", "##s")
+CHINESE = tuple("中国北京首都是哪里")
+
+
+def write_vocabulary(folder: Path) -> Path:
+    """Write it as a vocab.txt; returns the file."""
+    characters = (*string.ascii_letters, *string.digits, *string.punctuation, *"éüß", *CHINESE)
+    lines = [*SPECIAL, *characters, *(f"##{character}" for character in characters), *WORDS]
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def word_tokenizer(folder: Path, lower_case: bool = True) -> EngineTokenizer:
+    """The tokenizer of that vocabulary."""
+    found = load_tokenizer(
+        TokenizerConfig(kind="wordpiece", vocab=str(write_vocabulary(folder)), lower_case=lower_case)
+    )
+    assert isinstance(found, EngineTokenizer)
+    return found

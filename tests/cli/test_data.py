@@ -14,7 +14,7 @@ from paddock.cli.main import run
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.data.tokenizers.load import train_tokenizer
-from paddock.testing.index_bytes import INDEX, TOKENS, put
+from paddock.testing.corpora import INDEX, TOKENS, write_raw_corpus
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a \x1b[31mred\tmat\nand a second line"]
 Captured = pytest.CaptureFixture[str]
@@ -87,7 +87,7 @@ def test_inspect_as_json(corpus: Path, capsys: Captured) -> None:
 
 
 def test_inspect_sequences_and_nothing(tmp_path: Path, capsys: Captured) -> None:
-    assert run(["data", "inspect", str(put(tmp_path))]) == 0
+    assert run(["data", "inspect", str(write_raw_corpus(tmp_path))]) == 0
     out = capsys.readouterr().out
     assert "sequences  3 (1.5 a document)" in out and "tokens a sequence\n  mean 1.3   shortest 0" in out
     with IndexedWriter(tmp_path / "empty", vocab=10):
@@ -99,8 +99,8 @@ def test_inspect_sequences_and_nothing(tmp_path: Path, capsys: Captured) -> None
 def test_merge(corpus: Path, capsys: Captured) -> None:
     folder = corpus.parent / "parts"
     folder.mkdir()
-    put(folder, name="b")
-    put(folder, name="a", index=INDEX)
+    write_raw_corpus(folder, name="b")
+    write_raw_corpus(folder, name="a", index=INDEX)
     merge = ["data", "merge", str(corpus), "--input", str(folder), "--output-prefix", str(corpus.parent / "all")]
     assert run(merge) == 0
     captured = capsys.readouterr()
@@ -140,8 +140,8 @@ def test_verify(corpus: Path, capsys: Captured) -> None:
 
 
 def test_verify_finds_damage(corpus: Path, capsys: Captured) -> None:
-    damaged = put(corpus.parent, INDEX, TOKENS + b"??", name="damaged")
-    short = put(corpus.parent, INDEX[:50], name="short")
+    damaged = write_raw_corpus(corpus.parent, INDEX, TOKENS + b"??", name="damaged")
+    short = write_raw_corpus(corpus.parent, INDEX[:50], name="short")
     command = ["data", "verify", str(corpus), str(damaged), str(short)]
     assert run(command) == 4
     captured = capsys.readouterr()

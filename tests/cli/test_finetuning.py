@@ -13,7 +13,7 @@ import transformers
 from paddock import Trainer
 from paddock.cli.main import run
 from paddock.config.load import save_recipe
-from paddock.testing.bert import small_bert
+from paddock.testing.layouts import small_bert
 from paddock.testing.tiny import losses
 
 SHORT: dict[str, Any] = {

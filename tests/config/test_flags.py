@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from paddock.cli.arguments import RecipeCommand, alias_page, parse_recipe_command
-from paddock.config.aliases import MEGATRON, TABLE, VIRTUAL_STAGE
+from paddock.config.flags import MEGATRON, SYSTEMS, VIRTUAL_STAGE
 from paddock.config.load import load_recipe
 from paddock.config.overrides import field_kinds
 from paddock.errors import ConfigError
@@ -137,7 +137,7 @@ FORMATS = """--num-layers --hidden-size --num-attention-heads --seq-length --voc
 
 
 def test_every_flag_of_those_systems_is_in_the_table_and_in_the_help() -> None:
-    known = {flag for system in TABLE for alias in system.aliases for flag in alias.flags}
+    known = {flag for system in SYSTEMS for alias in system.aliases for flag in alias.flags}
     assert set(FORMATS) <= known
     page = alias_page()
     assert all(flag in page for alias in MEGATRON for flag in alias.flags)

@@ -11,7 +11,7 @@ import pytest
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
-from paddock.testing.words import write_vocabulary
+from paddock.testing.texts import write_vocabulary
 
 
 def answers(**tokenizer: Any) -> Recipe:

@@ -22,8 +22,7 @@ from paddock.config.rules import check_recipe
 from paddock.models.build import initialize_engine
 from paddock.models.registry import parameter_names
 from paddock.tasks.registry import build_task
-from paddock.testing.bert import TASKS, small_bert
-from paddock.testing.layouts import this_world, trace_all
+from paddock.testing.layouts import BERT_TASKS, small_bert, this_world, trace_all
 from paddock.testing.pool import PATIENCE, ProcessPool
 from paddock.training.run import engine_for
 
@@ -51,9 +50,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def alone(pool_of: PoolOf, cache: str) -> dict[str, Trace]:
     """A few steps of one process, for each task."""
-    recipes = [small_bert(task, cache, train={"steps": STEPS}).to_dict() for task in TASKS]
+    recipes = [small_bert(task, cache, train={"steps": STEPS}).to_dict() for task in BERT_TASKS]
     (traces,) = pool_of(1).run(trace_all, recipes)
-    return dict(zip(TASKS, traces, strict=True))
+    return dict(zip(BERT_TASKS, traces, strict=True))
 
 
 def disagreements(
@@ -71,7 +70,7 @@ def disagreements(
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", BERT_TASKS)
 def test_layouts_agree(pool_of: PoolOf, cache: str, alone: dict[str, Trace], task: str, processes: int) -> None:
     assert disagreements(pool_of(processes), task, cache, OFTEN[task][processes], alone[task]) == []
 
@@ -87,7 +86,7 @@ def test_recomputing_changes_nothing(pool_of: PoolOf, cache: str, alone: dict[st
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("processes", [2, 4])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", BERT_TASKS)
 def test_all_layouts_agree(pool_of: PoolOf, cache: str, alone: dict[str, Trace], task: str, processes: int) -> None:
     names = legal_layouts(small_bert(task, cache), processes)
     assert len(names) > 4 * processes
@@ -109,7 +108,7 @@ def losses_of_outputs(rank: int, values: dict[str, Any]) -> tuple[list[list[floa
     return rows, engine.forward([batch], contextlib.nullcontext())
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", BERT_TASKS)
 def test_outputs_are_those_of_one_process(pool_of: PoolOf, cache: str, task: str) -> None:
     """Evaluation looks at outputs, not only at the loss: heads give all of them, the vocabulary's shards too."""
     recipe = small_bert(task, cache)

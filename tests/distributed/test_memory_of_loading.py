@@ -22,8 +22,8 @@ from paddock.parallel.config import ParallelConfig
 from paddock.parallel.layout import derive_layout
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.placement import local
-from paddock.testing.memory import STATUS, PeakMemory
 from paddock.testing.pool import ProcessPool
+from paddock.testing.processes import STATUS, PeakMemory
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory is read from /proc")
 

@@ -12,8 +12,7 @@ from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import arithmetic_of
 from paddock.evaluation.held_out import evaluate
 from paddock.tasks.registry import build_task
-from paddock.testing.bert import small_bert
-from paddock.testing.layouts import this_world
+from paddock.testing.layouts import small_bert, this_world
 from paddock.testing.pool import ProcessPool
 from paddock.training.precision import autocast_for
 from paddock.training.run import engine_for

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paddock.alignment.resume import Kill, conclude
+from paddock.alignment.resume import Kill, ResumeResult
+from paddock.cli.check import resume_summary
 from paddock.cli.main import run
 from paddock.config.load import save_recipe
 from paddock.errors import CheckFailed
@@ -55,18 +56,18 @@ RUN = {1: (4.0, 2.0), 2: (3.9, 1.9), 3: (3.8, 1.8)}
         (RUN | {4: (3.7, 1.7)}, False, "steps are missing: 4"),
     ],
 )
-def test_a_difference_is_a_failed_check(
-    resumed: dict[int, tuple[float, float]], exact: bool, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_difference_is_a_failed_check(resumed: dict[int, tuple[float, float]], exact: bool, complaint: str) -> None:
+    result = ResumeResult(RUN, resumed, KILLS, exact)
     with pytest.raises(CheckFailed, match=complaint) as failed:
-        conclude(RUN, resumed, KILLS, exact, as_json=True)
+        result.raise_if_different()
     assert failed.value.exit_code == 7
-    assert json.loads(capsys.readouterr().out)["agrees"] is False
+    assert result.to_dict()["agrees"] is False
 
 
-def test_rounding_is_no_difference_in_another_layout(capsys: pytest.CaptureFixture[str]) -> None:
-    conclude(RUN, RUN | {2: (3.9000000001, 1.9)}, KILLS, exact=False, as_json=False)
-    assert "3 steps compared, largest difference 2.6e-11 (wanted: within 1e-05)" in capsys.readouterr().out
+def test_rounding_is_no_difference_in_another_layout() -> None:
+    result = ResumeResult(RUN, RUN | {2: (3.9000000001, 1.9)}, KILLS, exact=False)
+    result.raise_if_different()
+    assert "3 steps compared, largest difference 2.6e-11 (wanted: within 1e-05)" in resume_summary(result)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Labels of texts and hidden words, by models that only count words."""
+"""Labels of texts and masked words, by models that only count words."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from paddock.data.config import DataConfig, MaskedConfig
 from paddock.data.labels.config import LabelledTextData
 from paddock.errors import DataError
-from paddock.inference.predictors import Predictor, Tools, predictor_of
+from paddock.inference.predictors import Predictor, PredictorSetup, predictor_of
 from paddock.models.bert.config import BertConfig
-from paddock.testing.words import word_tokenizer
+from paddock.testing.texts import word_tokenizer
 
 
 class Counting(nn.Module):
@@ -38,7 +38,7 @@ def open_as(task: str, folder: Path, data: DataConfig, classes: tuple[str, ...] 
     config = BertConfig(**shape) if masked else BertConfig(**shape, classes=3)
     words = [int(tokenizer.encode(word)[0]) for word in ("berlin", "germany", "capital")]
     model = Counting(config, list(range(tokenizer.vocab_size)) if masked else words, masked)
-    return predictor_of(task, Tools(model, tokenizer, classes, data, torch.device("cpu"), 2, folder))
+    return predictor_of(task, PredictorSetup(model, tokenizer, classes, data, torch.device("cpu"), 2, folder))
 
 
 def test_labels(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_hidden_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("nothing hidden", "line 3 has 0 hidden words"),
-        ("[MASK] [MASK]", "line 3 has 2 hidden words"),
+        ("nothing hidden", "line 3 has 0 masked words"),
+        ("[MASK] [MASK]", "line 3 has 2 masked words"),
         ("[MASK]" + " the" * 40, "the model has only 32 positions"),
         (3, "line 3 has no text"),
     ],

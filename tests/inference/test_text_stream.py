@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
-from paddock.inference.text import TextStream
+from paddock.inference.text_stream import TextStream
 
 TEXT = "naïve café — 日本語のテキスト 🙂🧑‍🚀 plain again\n"
 

@@ -22,7 +22,7 @@ from paddock.parallel.world import join_world
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.testing.corpora import write_corpus
 from paddock.testing.images import write_folder
-from paddock.testing.squad import write_squad
+from paddock.testing.texts import write_squad
 from paddock.testing.tiny import TINY, losses
 from paddock.training.run import TrainingRun
 

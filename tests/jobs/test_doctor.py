@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from paddock.cli.doctor import render
 from paddock.jobs import doctor
 
 
@@ -23,7 +24,7 @@ def report() -> dict[str, Any]:
 
 def shown(report: dict[str, Any], width: int = 80) -> str:
     console = Console(width=width, record=True, file=open(os.devnull, "w"), color_system=None)  # noqa: SIM115
-    console.print(doctor.render(report))
+    console.print(render(report))
     return console.export_text()
 
 

@@ -23,7 +23,7 @@ from paddock.models.registry import example_batch
 from paddock.parallel.mesh import build_mesh
 from paddock.planning.dry_run import build_one, fake_world
 from paddock.planning.footprint import Footprint, footprint
-from paddock.testing.bert import small_bert
+from paddock.testing.layouts import small_bert
 
 SMALL = {
     "model": {"layers": 4, "hidden": 32, "heads": 4, "vocab": 101, "context": 64},

@@ -17,8 +17,8 @@ from paddock.errors import ConfigError, DataError
 from paddock.models.labels import IGNORED
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.tasks.task import Judgement
-from paddock.testing.bert import small_bert
-from paddock.testing.words import word_tokenizer, write_vocabulary
+from paddock.testing.layouts import small_bert
+from paddock.testing.texts import word_tokenizer, write_vocabulary
 
 
 def changed(recipe: Recipe, **sections: Any) -> Recipe:

@@ -1,4 +1,5 @@
 import io
+import math
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import warnings
 import pytest
 from rich.console import Console
 
-from paddock.telemetry.console import ConsoleSink
+from paddock.telemetry.console import ConsoleSink, Sparkline
 from paddock.telemetry.stream import Value
 
 METRICS: dict[str, Value] = {
@@ -230,3 +231,16 @@ def test_a_loss_that_is_not_a_number_is_red() -> None:
 def test_importing_is_cheap(module: str) -> None:
     code = f"import sys, paddock.telemetry.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_sparkline_falls_with_the_loss_and_keeps_its_size() -> None:
+    line = Sparkline(points=16)
+    assert str(line) == ""
+    line.add(math.nan)
+    for step in range(1000):
+        line.add(1000.0 - step)
+    text = str(line)
+    assert 8 <= len(text) < 16
+    assert text[0] == "█"
+    assert text[-1] == "▁"
+    assert list(text) == sorted(text, reverse=True)

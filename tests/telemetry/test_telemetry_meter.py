@@ -1,6 +1,6 @@
 import pytest
 
-from paddock.telemetry.meter import ThroughputMeter
+from paddock.telemetry.meter import EtaEstimator, ThroughputMeter
 
 
 class Clock:
@@ -96,3 +96,16 @@ def test_data_time_is_zero_for_a_step_that_did_not_report_it() -> None:
 def test_steps_must_be_started() -> None:
     with pytest.raises(AssertionError):
         ThroughputMeter().end_step(samples=1)
+
+
+def test_the_time_left_is_wall_clock_after_the_warm_up() -> None:
+    clock = Clock()
+    eta = EtaEstimator(warmup=2, clock=clock)
+    assert eta.seconds_left(100) is None
+    for step, clock.now in ((1, 100.0), (2, 200.0), (3, 202.0), (4, 204.0)):
+        eta.observe(step)
+        eta.observe(step)  # a tick and a log of one step are one observation
+    assert eta.seconds_left(100) == 96 * 2.0
+    clock.now += 1.5
+    assert eta.seconds_left(100) == 96 * 2.0 - 1.5
+    assert eta.seconds_left(4) == 0.0

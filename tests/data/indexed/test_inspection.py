@@ -12,7 +12,7 @@ from paddock.data.indexed.inspection import inspect
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.errors import ConfigError, DataError
-from paddock.testing.index_bytes import LEGACY, put
+from paddock.testing.corpora import LEGACY, write_raw_corpus
 
 
 def test_numbers_do_not_depend_on_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_tokenizer_of_another_corpus(tmp_path: Path) -> None:
 
 
 def test_other_corpora(tmp_path: Path) -> None:
-    report = inspect(put(tmp_path, LEGACY), 5, None)
+    report = inspect(write_raw_corpus(tmp_path, LEGACY), 5, None)
     assert (report.form, report.dtype) == ("legacy", "uint16")
     assert [(sample.document, sample.ids) for sample in report.samples] == [(0, (1, 2, 3)), (1, (4,))]
     with IndexedWriter(tmp_path / "empty", vocab=10):

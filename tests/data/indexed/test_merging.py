@@ -15,7 +15,7 @@ from paddock.data.indexed.merging import plan_merge, prefixes_in
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.errors import ConfigError, DataError
-from paddock.testing.index_bytes import INDEX, LEGACY, patched, put
+from paddock.testing.corpora import INDEX, LEGACY, patched, write_raw_corpus
 
 Documents = list[list[list[int]]]
 corpora = st.lists(
@@ -71,18 +71,18 @@ def test_the_same_bytes_as_written_at_once(tmp_path: Path) -> None:
 
 
 def test_other_forms_become_todays(tmp_path: Path) -> None:
-    put(tmp_path, LEGACY, name="legacy")
+    write_raw_corpus(tmp_path, LEGACY, name="legacy")
     plan_merge([str(tmp_path / "legacy")], str(tmp_path / "out")).run(nobody)
     assert (tmp_path / "out.idx").read_bytes() == INDEX
     # Sequences that lie in another order, or with gaps, come out back to back.
-    put(tmp_path, patched(patched(INDEX, 46, "<q", 2), 54, "<q", 0), name="shuffled")
+    write_raw_corpus(tmp_path, patched(patched(INDEX, 46, "<q", 2), 54, "<q", 0), name="shuffled")
     plan_merge([str(tmp_path / "shuffled")], str(tmp_path / "tidy")).run(nobody)
     assert (tmp_path / "tidy.idx").read_bytes() == INDEX
     assert documents_in(IndexedTokens(tmp_path / "tidy")) == [[[2, 3, 4]], [[1], []]]
 
 
 def test_what_changes_is_said(tmp_path: Path) -> None:
-    put(tmp_path, INDEX + b"\0\1\0", name="modes")
+    write_raw_corpus(tmp_path, INDEX + b"\0\1\0", name="modes")
     with IndexedWriter(tmp_path / "wide", vocab=70000) as writer:
         writer.add_document([69999])
     plan = plan_merge([str(tmp_path / "modes"), str(tmp_path / "wide")], str(tmp_path / "out"))
@@ -92,16 +92,16 @@ def test_what_changes_is_said(tmp_path: Path) -> None:
 
 
 def test_a_broken_corpus_stops_it_before_anything_is_written(tmp_path: Path) -> None:
-    put(tmp_path, name="good")
-    put(tmp_path, INDEX[:-1], name="bad")
+    write_raw_corpus(tmp_path, name="good")
+    write_raw_corpus(tmp_path, INDEX[:-1], name="bad")
     with pytest.raises(DataError, match=r"bad\.idx cannot be read"):
         plan_merge([str(tmp_path / "good"), str(tmp_path / "bad")], str(tmp_path / "out"))
     assert not list(tmp_path.glob("out*"))
 
 
 def test_names_that_cannot_be_meant(tmp_path: Path) -> None:
-    put(tmp_path, name="a")
-    put(tmp_path, name="b")
+    write_raw_corpus(tmp_path, name="a")
+    write_raw_corpus(tmp_path, name="b")
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     with pytest.raises(ConfigError, match="nothing to merge"):
         plan_merge([], a)
@@ -119,7 +119,7 @@ def test_names_that_cannot_be_meant(tmp_path: Path) -> None:
 
 def test_the_corpora_of_a_folder(tmp_path: Path) -> None:
     for name in ("b.1", "c", "a"):
-        put(tmp_path, name=name)
+        write_raw_corpus(tmp_path, name=name)
     (tmp_path / "tokenizer.json").write_text("{}")
     assert prefixes_in(tmp_path) == [str(tmp_path / name) for name in ("a", "b.1", "c")]
     (tmp_path / "c.idx").unlink()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.errors import DataError
-from paddock.testing.index_bytes import INDEX, LEGACY, TOKENS, patched, put
+from paddock.testing.corpora import INDEX, LEGACY, TOKENS, patched, write_raw_corpus
 
 CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 HUGE = 2**31
@@ -23,7 +23,7 @@ HUGE = 2**31
 
 @pytest.mark.parametrize("index", [INDEX, LEGACY, INDEX + b"\0\1\0"], ids=["mmap", "legacy", "multimodal"])
 def test_bytes_read(tmp_path: Path, index: bytes) -> None:
-    corpus = IndexedTokens(put(tmp_path, index))
+    corpus = IndexedTokens(write_raw_corpus(tmp_path, index))
     assert [corpus[sequence].tolist() for sequence in range(len(corpus))] == [[1, 2, 3], [4], []]
     assert (corpus.sizes.tolist(), corpus.pointers.tolist()) == ([3, 1, 0], [0, 6, 8])
     assert corpus.documents.tolist() == [0, 1, 3]
@@ -45,13 +45,13 @@ def test_every_integer_type(tmp_path: Path, code: int, legacy: bool) -> None:
     if not legacy:
         for sequence, pointer in enumerate([0, 3 * dtype.itemsize, 4 * dtype.itemsize]):
             index = patched(index, 46 + 8 * sequence, "<q", pointer)
-    corpus = IndexedTokens(put(tmp_path, index, np.array(values, dtype).tobytes()))
+    corpus = IndexedTokens(write_raw_corpus(tmp_path, index, np.array(values, dtype).tobytes()))
     assert corpus.dtype == dtype
     assert corpus[0].tolist() + corpus[1].tolist() == values
 
 
 def test_slices(tmp_path: Path) -> None:
-    corpus = IndexedTokens(put(tmp_path))
+    corpus = IndexedTokens(write_raw_corpus(tmp_path))
     assert corpus.slice(0, 1, 3).tolist() == [2, 3] and corpus.slice(0, 3, 3).tolist() == []
     assert corpus.read(0, 3).tolist() == [1, 2, 3, 4] and corpus.read(1, 1).tolist() == []
     assert corpus.read(3, 3).tolist() == []
@@ -68,19 +68,19 @@ def test_slices(tmp_path: Path) -> None:
 def test_sequences_in_another_order_than_the_file(tmp_path: Path) -> None:
     """An index may choose among the tokens of a file; no writer does, but people do it by hand."""
     index = patched(patched(INDEX, 46, "<q", 2), 54, "<q", 0)
-    corpus = IndexedTokens(put(tmp_path, index))
+    corpus = IndexedTokens(write_raw_corpus(tmp_path, index))
     assert corpus[0].tolist() == [2, 3, 4] and corpus[1].tolist() == [1]
     assert corpus.read(0, 3).tolist() == [2, 3, 4, 1]
 
 
 def test_an_empty_corpus(tmp_path: Path) -> None:
     header = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 0, 1)
-    corpus = IndexedTokens(put(tmp_path, header + struct.pack("<q", 0), b""))
+    corpus = IndexedTokens(write_raw_corpus(tmp_path, header + struct.pack("<q", 0), b""))
     assert (len(corpus), corpus.num_documents, corpus.num_tokens) == (0, 0, 0)
 
 
 def test_a_copy_for_another_process_opens_the_files_again(tmp_path: Path) -> None:
-    corpus = IndexedTokens(put(tmp_path))
+    corpus = IndexedTokens(write_raw_corpus(tmp_path))
     message = pickle.dumps(corpus)
     assert len(message) < 500
     assert pickle.loads(message)[0].tolist() == [1, 2, 3]  # noqa: S301
@@ -97,7 +97,7 @@ def test_beyond_31_and_32_bits(tmp_path: Path, legacy: bool) -> None:
     else:
         index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 4, 2)
         index += struct.pack("<4i", *sizes) + struct.pack("<4q", *(2 * offset for offset in offsets[:-1]))
-    prefix = put(tmp_path, index + struct.pack("<2q", 0, 4), b"")
+    prefix = write_raw_corpus(tmp_path, index + struct.pack("<2q", 0, 4), b"")
     with open(f"{prefix}.bin", "r+b") as stream:
         stream.truncate(2 * offsets[-1])
         for offset, tokens in ((HUGE - 2, [7, 8, 9]), (offsets[2], [10, 11]), (offsets[-1] - 4, [12, 13, 14, 15])):
@@ -157,7 +157,7 @@ BROKEN = {
 def test_broken_indexes(tmp_path: Path, damage: str) -> None:
     index, message = BROKEN[damage]
     with pytest.raises(DataError, match=message) as caught:
-        IndexedTokens(put(tmp_path, index))
+        IndexedTokens(write_raw_corpus(tmp_path, index))
     assert caught.value.exit_code == 4 and "corpus.idx cannot be read" in str(caught.value)
 
 
@@ -168,11 +168,11 @@ def test_the_first_of_many_sequences_that_is_wrong(tmp_path: Path) -> None:
     pointers[wrong] = count
     header = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 1, count, count + 1)
     borders = np.arange(count + 1, dtype="<i8")
-    prefix = put(tmp_path, header + sizes.tobytes() + pointers.tobytes() + borders.tobytes(), bytes(count))
+    prefix = write_raw_corpus(tmp_path, header + sizes.tobytes() + pointers.tobytes() + borders.tobytes(), bytes(count))
     with pytest.raises(DataError, match=f"sequence {wrong} has 1 tokens from byte {count}"):
         IndexedTokens(prefix)
     pointers[wrong], borders[wrong] = wrong, wrong + 2
-    put(tmp_path, header + sizes.tobytes() + pointers.tobytes() + borders.tobytes(), bytes(count))
+    write_raw_corpus(tmp_path, header + sizes.tobytes() + pointers.tobytes() + borders.tobytes(), bytes(count))
     with pytest.raises(DataError, match=f"document {wrong} is sequences {wrong + 2} to {wrong + 1}"):
         IndexedTokens(prefix)
 
@@ -180,7 +180,7 @@ def test_the_first_of_many_sequences_that_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", [INDEX, LEGACY], ids=["mmap", "legacy"])
 def test_truncated_tokens(tmp_path: Path, index: bytes) -> None:
     with pytest.raises(DataError, match=r"corpus\.bin is truncated(.|\n)*to byte 8, but the file has 7"):
-        IndexedTokens(put(tmp_path, index, TOKENS[:-1]))
+        IndexedTokens(write_raw_corpus(tmp_path, index, TOKENS[:-1]))
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_file_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path)
+    write_raw_corpus(tmp_path)
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root, who may run this test, may read all
     with pytest.raises(DataError, match=r"corpus\.idx cannot be read(.|\n)*you may not read it"):
         IndexedTokens(tmp_path / "corpus")
@@ -215,7 +215,7 @@ def open_or_refuse(prefix: Path) -> None:
 def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     for start in (b"", INDEX[:9], INDEX[:17], INDEX[:34], LEGACY[:8], LEGACY[:24], LEGACY[:56]):
-        open_or_refuse(put(folder, start + junk))
+        open_or_refuse(write_raw_corpus(folder, start + junk))
 
 
 @pytest.mark.parametrize("index", [INDEX, LEGACY], ids=["mmap", "legacy"])
@@ -223,7 +223,7 @@ def test_any_single_bit(tmp_path: Path, index: bytes) -> None:
     for bit in range(8 * len(index)):
         flipped = bytearray(index)
         flipped[bit // 8] ^= 1 << bit % 8
-        open_or_refuse(put(tmp_path, bytes(flipped)))
+        open_or_refuse(write_raw_corpus(tmp_path, bytes(flipped)))
 
 
 @settings(max_examples=200)
@@ -232,5 +232,5 @@ def test_any_numbers_in_the_header(tmp_path_factory: pytest.TempPathFactory, dat
     number = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1), st.sampled_from([2**31, 2**32, 2**61, 2**63 - 1]))
     counts = [data.draw(number) for _ in range(5)]
     folder = tmp_path_factory.mktemp("fuzz")
-    open_or_refuse(put(folder, INDEX[:18] + struct.pack("<2Q", *counts[:2]) + INDEX[34:]))
-    open_or_refuse(put(folder, LEGACY[:16] + struct.pack("<5Q", *counts) + LEGACY[56:]))
+    open_or_refuse(write_raw_corpus(folder, INDEX[:18] + struct.pack("<2Q", *counts[:2]) + INDEX[34:]))
+    open_or_refuse(write_raw_corpus(folder, LEGACY[:16] + struct.pack("<5Q", *counts) + LEGACY[56:]))

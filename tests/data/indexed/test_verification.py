@@ -12,7 +12,7 @@ import pytest
 from paddock.data.indexed import verification
 from paddock.data.indexed.verification import verify
 from paddock.data.indexed.writer import IndexedWriter
-from paddock.testing.index_bytes import INDEX, LEGACY, TOKENS, patched, put
+from paddock.testing.corpora import INDEX, LEGACY, TOKENS, patched, write_raw_corpus
 
 
 def nobody(count: int) -> None:
@@ -26,7 +26,7 @@ def findings(prefix: Path, vocab_size: int | None = None) -> list[str]:
 @pytest.mark.parametrize("index", [INDEX, LEGACY, INDEX + b"\0\0\0"], ids=["mmap", "legacy", "multimodal"])
 def test_a_sound_corpus(tmp_path: Path, index: bytes) -> None:
     heard: list[int] = []
-    report = verify(put(tmp_path, index), 5, heard.append)
+    report = verify(write_raw_corpus(tmp_path, index), 5, heard.append)
     assert report.sound and (report.documents, report.sequences, report.tokens) == (2, 3, 4)
     assert (report.dtype, report.largest_token) == ("uint16", 4)
     assert report.sha256 == {
@@ -80,7 +80,7 @@ BROKEN = {
 @pytest.mark.parametrize("damage", BROKEN)
 def test_damage(tmp_path: Path, damage: str) -> None:
     index, tokens, expected = BROKEN[damage]
-    prefix = put(tmp_path, index, tokens)
+    prefix = write_raw_corpus(tmp_path, index, tokens)
     found = findings(prefix)
     for message in expected:
         assert sum(message in finding for finding in found) == 1, found
@@ -118,7 +118,7 @@ def test_tokens_outside_the_vocabulary(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tokens_below_zero_and_without_a_place(tmp_path: Path) -> None:
     index = patched(patched(patched(INDEX, 17, "B", 3), 46, "<q", 2), 54, "<q", 0)
-    prefix = put(tmp_path, index, struct.pack("<4h", 1, -7, 3, 4))
+    prefix = write_raw_corpus(tmp_path, index, struct.pack("<4h", 1, -7, 3, 4))
     found = findings(prefix)
     assert found[-1] == "tokens below zero: -7 at byte 2" and "sequence 0 begins at byte 2" in found[0]
 
@@ -130,7 +130,7 @@ def test_much_damage_stays_short(tmp_path: Path) -> None:
     index = bytearray((tmp_path / "corpus.idx").read_bytes())
     start = 34 + 4 * count
     index[start : start + 8 * count] = (2 * np.arange(count, dtype="<i8")).tobytes()
-    prefix = put(tmp_path, bytes(index), bytes(2 * count - 1))
+    prefix = write_raw_corpus(tmp_path, bytes(index), bytes(2 * count - 1))
     [finding] = verify(prefix, None, nobody).findings
     assert finding.count == count - 1 and len(str(finding)) < 500
     assert "sequence 1 begins at byte 2, not 1" in str(finding)

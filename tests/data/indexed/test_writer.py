@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter, WriterPosition
 from paddock.errors import DataError, MachineError
-from paddock.testing.index_bytes import INDEX, TOKENS
+from paddock.testing.corpora import INDEX, TOKENS
 
 DTYPES = ["u1", "i1", "i2", "i4", "i8", "u2"]
 Documents = list[list[list[int]]]

@@ -20,8 +20,7 @@ from paddock.data.language.windows import EvaluationSamples, TrainingSamples
 from paddock.errors import ConfigError, DataError
 from paddock.models.labels import IGNORED
 from paddock.tasks.language_modeling import LanguageModeling
-from paddock.testing.corpora import write_corpus
-from paddock.testing.data import NumberedCorpus
+from paddock.testing.corpora import NumberedCorpus, write_corpus
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from paddock.data.language.windows import DocumentEnds, EvaluationSamples, Train
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.errors import ConfigError
 from paddock.models.labels import IGNORED
-from paddock.testing.data import NumberedCorpus
+from paddock.testing.corpora import NumberedCorpus
 
 END = 3
 

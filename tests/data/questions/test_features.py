@@ -21,8 +21,8 @@ from paddock.data.questions.squad import Question, QuestionSet
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import load_tokenizer
 from paddock.errors import DataError
-from paddock.tasks.answer_spans import trimmed
-from paddock.testing.words import word_tokenizer, write_vocabulary
+from paddock.tasks.answers import trimmed
+from paddock.testing.texts import word_tokenizer, write_vocabulary
 
 with tempfile.TemporaryDirectory() as folder:
     UNCASED, CASED = (word_tokenizer(Path(folder), lower_case) for lower_case in (True, False))

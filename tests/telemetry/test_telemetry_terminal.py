@@ -7,13 +7,13 @@ import io
 import pytest
 from rich.console import Console
 
-from paddock.telemetry import transfer as module
-from paddock.telemetry.transfer import transfer
+from paddock.telemetry import terminal as module
+from paddock.telemetry.terminal import byte_progress_bar
 
 
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    with transfer("merging", 1_000_000_000, clock=lambda: now) as progress:
+    with byte_progress_bar("merging", 1_000_000_000, clock=lambda: now) as progress:
         for _ in range(20):
             now += 1.0
             progress(50_000_000)
@@ -26,7 +26,7 @@ def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_short_work_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with transfer("verifying", 10) as progress:
+    with byte_progress_bar("verifying", 10) as progress:
         progress(10)
     assert capsys.readouterr() == ("", "")
 
@@ -35,7 +35,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     terminal = io.StringIO()
     console = Console(file=terminal, force_terminal=True, width=80, _environ={"TERM": "xterm"})
     monkeypatch.setattr(module, "stderr_console", lambda: console)
-    with transfer("merging", 2_000_000) as progress:
+    with byte_progress_bar("merging", 2_000_000) as progress:
         progress(1_000_000)
     assert "merging" in terminal.getvalue() and "1.0/2.0 MB" in terminal.getvalue()
     assert capsys.readouterr() == ("", "")

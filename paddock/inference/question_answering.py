@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from paddock.data.loading.loader import pad_rows
-from paddock.data.loading.sampler import by_length
 from paddock.data.questions.config import SPECIAL, QuestionAnsweringData
 from paddock.data.questions.features import QuestionFeatures, build_arrays
 from paddock.data.questions.squad import Question, QuestionSet
-from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
-from paddock.data.tokenizers.load import check_fits
 from paddock.errors import DataError
-from paddock.inference.predictors import Answer, Tick, Tools
-from paddock.inference.rows import outputs_of
-from paddock.tasks.answer_spans import best_spans, no_answer_scores, trimmed
+from paddock.inference.outputs import outputs_of
+from paddock.inference.predictors import Answer, OnBatch, PredictorSetup
+from paddock.inference.text_predictors import TextPredictor
+from paddock.tasks.answers import best_spans, no_answer_scores, trimmed
 
 BETWEEN = " - "
 """What parts a context from its question where both are one string, as MindFormers takes it."""
@@ -42,24 +38,13 @@ class Candidate:
     end: int
 
 
-class AnswerPredictor:
+class AnswerPredictor(TextPredictor):
     """What `paddock predict` runs for question answering."""
 
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    usual_top_k: ClassVar[int] = 1
-
-    def __init__(self, tools: Tools) -> None:
-        assert isinstance(tools.data, QuestionAnsweringData)
-        if not isinstance(tools.tokenizer, EngineTokenizer):
-            raise DataError(
-                f"{tools.origin} has no tokenizer that knows the places of tokens in a text",
-                why="there is no tokenizer.json or vocab.txt in it or in its run directory",
-                fix="put one there; a run keeps its own",
-            )
-        self._tools, self._tokenizer = tools, tools.tokenizer
-        limit: int | None = tools.model.config.longest_sequence()  # type: ignore[union-attr, operator]
-        self._data = _fitted(tools.data, limit)
-        check_fits(self._tokenizer, tools.model.config.vocabulary(), parts=("cls", "sep", "pad"))  # type: ignore[union-attr, operator]
+    def __init__(self, setup: PredictorSetup) -> None:
+        super().__init__(setup)
+        assert isinstance(setup.data, QuestionAnsweringData)
+        self._data = _fitted(setup.data, self._config.longest_sequence())
 
     def query(self, value: Any, where: str) -> AskedQuestion:
         """{"context": …, "question": …}, or "context - question", parted at the last " - "."""
@@ -83,7 +68,9 @@ class AnswerPredictor:
             check_text(f"{where}: the {name}", part)
         return AskedQuestion(context, question)
 
-    def predict(self, queries: Sequence[AskedQuestion], top_k: int, tick: Tick | None = None) -> list[list[Answer]]:
+    def predict(
+        self, queries: Sequence[AskedQuestion], top_k: int, on_batch: OnBatch | None = None
+    ) -> list[list[Answer]]:
         """{"text", "score", "start", "end"}: the score is the probability among the likeliest `data.n_best`, and the
         places count characters of the context. Where questions may have no answer, an empty text stands for none."""
         if not queries:
@@ -96,33 +83,24 @@ class AnswerPredictor:
         features = QuestionFeatures(build_arrays(found, self._tokenizer, self._data, "input"), self._tokenizer)
         candidates: list[dict[tuple[int, int], float]] = [{} for _ in queries]
         none = [math.inf] * len(queries)
-        batches = by_length(features.lengths.tolist(), self._tools.batch)
-        for number, rows in enumerate(batches):
-            self._look(features, rows, candidates, none)
-            if tick is not None:
-                tick(number + 1, len(batches))
+        for rows in self._batches(features.lengths.tolist(), on_batch):
+            self._score(features, rows, candidates, none)
         return [
             self._answers(query.context, candidates[number], none[number])[:top_k]
             for number, query in enumerate(queries)
         ]
 
-    def show(self, name: str, answers: Sequence[Answer]) -> str:
-        return json.dumps(list(answers), ensure_ascii=False)
-
-    def _look(
+    def _score(
         self,
         features: QuestionFeatures,
         rows: Sequence[int],
         candidates: list[dict[tuple[int, int], float]],
         none: list[float],
     ) -> None:
-        """Put what the model makes of some rows to what is known of their questions."""
-        assert self._tokenizer.pad_id is not None
-        read = [features.row(row) for row in rows]
-        samples = [{"tokens": tokens, "token_types": types, "length": None} for tokens, types, _ in read]
-        batch = pad_rows(samples, self._tokenizer.pad_id, self._data.sequence_length)
-        batch = {name: tensor.to(self._tools.device) for name, tensor in batch.items()}
-        outputs = outputs_of(self._tools.model, batch).float()
+        """Add the spans that the model scores highest in some rows to the candidates of their questions."""
+        tokens, types, _ = zip(*(features.row(row) for row in rows), strict=True)
+        batch = self._padded(tokens, types, self._data.sequence_length)
+        outputs = outputs_of(self._setup.model, batch).float()
         spans = best_spans(outputs, batch["token_types"], batch["lengths"], self._data.answer_length, self._data.n_best)
         columns = (*(column.tolist() for column in spans), no_answer_scores(outputs).tolist())
         for row, scores, firsts, lasts, nothing in zip(rows, *columns, strict=True):

@@ -1,16 +1,68 @@
-"""The flags of Megatron-LM and OneFlow-GPT."""
+"""The flags of the systems that users come from: what each of them means here. `--help` prints these tables."""
 
 from __future__ import annotations
 
-from paddock.config.flags.alias import Alias, keep, no_meaning, rename, switch
+from collections.abc import Callable
+from dataclasses import dataclass
 
-VIRTUAL_STAGE = "--num-layers-per-virtual-pipeline-stage"
+
+@dataclass(frozen=True)
+class Alias:
+    """`flags` become what `expand` makes of their value; `means` is what the help shows."""
+
+    flags: tuple[str, ...]
+    means: str
+    expand: Callable[[str], list[str]]
+    takes_value: bool = True
+    note: str = ""
+
+
+def rename(flags: str, field: str, convert: Callable[[str], str] = str) -> Alias:
+    """Another name of a field."""
+    return Alias(tuple(flags.split()), f"--{field}", lambda value: [f"--{field}", convert(value)])
+
+
+def switch(flags: str, *expansion: str) -> Alias:
+    """A flag without a value."""
+    return Alias(tuple(flags.split()), " ".join(expansion), lambda _: list(expansion), takes_value=False)
+
+
+def keep(flags: str, means: str) -> Alias:
+    """A flag that stays as it is until all are known, because it only makes sense together with others."""
+    first = flags.split()[0]
+    return Alias(tuple(flags.split()), means, lambda value: [first, value])
+
+
+def no_meaning(flags: str, note: str, takes_value: bool = False) -> Alias:
+    """A flag that is accepted, with a word on what happens instead."""
+    return Alias(tuple(flags.split()), f"({note})", lambda _: [], takes_value, note)
+
+
+@dataclass(frozen=True)
+class System:
+    """A system that users come from, with its flags, and the families that they are for; none is all."""
+
+    name: str
+    aliases: list[Alias]
+    families: tuple[str, ...] = ()
 
 
 def _none_if_zero(value: str) -> str:
     return "None" if float(value) == 0 else value
 
 
+def data_folder(path: str) -> list[str]:
+    """The example's one argument without a flag."""
+    return ["--data.source", "folder", "--data.path", path]
+
+
+COMMON = [
+    rename("--steps", "train.steps"),
+    rename("--seed", "train.seed"),
+    rename("--device", "train.device"),
+]
+
+VIRTUAL_STAGE = "--num-layers-per-virtual-pipeline-stage"
 MEGATRON = [
     rename("--num-layers", "model.layers"),
     rename("--hidden-size", "model.hidden"),
@@ -88,3 +140,42 @@ MEGATRON = [
     ),
     no_meaning("--no-query-key-layer-scaling", "queries and keys are never scaled by layer"),
 ]
+
+IMAGENET = [
+    rename("-a --arch", "model.arch"),
+    rename("-j --workers", "data.workers"),
+    rename("--epochs", "train.epochs"),
+    rename("-b --batch-size", "batch.global"),
+    rename("--momentum", "optimizer.momentum"),
+    rename("-p --print-freq", "log.every"),
+    Alias(
+        ("--resume",),
+        "--checkpoint.load, with --checkpoint.resume",
+        lambda value: ["--checkpoint.load", value, "--checkpoint.resume"],
+    ),
+    Alias(
+        ("--pretrained",),
+        "--checkpoint.load, with --checkpoint.weights-only",
+        lambda value: ["--checkpoint.load", value, "--checkpoint.weights-only"],
+    ),
+    switch("-e --evaluate", "--evaluate-only"),
+    switch("--benchmark", "--benchmark-only"),
+    switch("--dummy", "--data.source", "synthetic"),
+    switch("--channels-last", "--model.channels-last"),
+    rename("--on-error", "data.on-error"),
+    rename("--logfile", "log.file"),
+    keep("--world-size", "--nnodes: the example counts machines"),
+    keep("--rank", "--node-rank, beside --world-size"),
+    keep("--dist-url", "--master-addr and --master-port, when there are several machines"),
+    no_meaning("--dist-backend", "the device decides which collective library is used", True),
+    no_meaning("--multiprocessing-distributed", "--nproc-per-node says how many processes each machine starts"),
+    no_meaning("--gpu", "--device says which kind of device; each process takes its own", True),
+    no_meaning("--start-epoch", "a run that goes on from a checkpoint knows its epoch", True),
+]
+
+SYSTEMS = [
+    System("Paddock", COMMON),
+    System("Megatron-LM and OneFlow-GPT", MEGATRON),
+    System("the ImageNet example (for resnet)", IMAGENET, ("resnet",)),
+]
+"""Where two have the same flag, the later one is meant."""

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from paddock.data.questions.config import QuestionAnsweringData
 from paddock.errors import ConfigError, DataError
-from paddock.inference.answers import AnswerPredictor, AskedQuestion
-from paddock.inference.predictors import Tools, predictor_of
+from paddock.inference.predictors import PredictorSetup, predictor_of
+from paddock.inference.question_answering import AnswerPredictor, AskedQuestion
 from paddock.models.bert.config import BertConfig
-from paddock.testing.words import word_tokenizer
+from paddock.testing.texts import word_tokenizer
 
 
 class Taste(nn.Module):
@@ -43,8 +43,8 @@ def predictor(
     model = Taste(config, {tokenizer.encode(word)[0]: liking for word, liking in likes.items()})
     lengths = {"sequence_length": 24, "question_length": 6, "stride": 4}
     data = QuestionAnsweringData(**{**lengths, **settings})
-    tools = Tools(model, tokenizer, (), data, torch.device("cpu"), 3, folder)
-    found = predictor_of("question_answering", tools)
+    setup = PredictorSetup(model, tokenizer, (), data, torch.device("cpu"), 3, folder)
+    found = predictor_of("question_answering", setup)
     assert isinstance(found, AnswerPredictor)
     return found, model
 
@@ -149,9 +149,9 @@ def test_bad_questions(tmp_path: Path, value: Any, message: str) -> None:
 def test_models_without_a_tokenizer_or_a_predictor(tmp_path: Path) -> None:
     _, model = predictor(tmp_path, {})
     data = QuestionAnsweringData()
-    tools = Tools(model, None, (), data, torch.device("cpu"), 1, tmp_path)
+    setup = PredictorSetup(model, None, (), data, torch.device("cpu"), 1, tmp_path)
     with pytest.raises(DataError, match="has no tokenizer"):
-        predictor_of("question_answering", tools)
+        predictor_of("question_answering", setup)
     with pytest.raises(ConfigError, match="was trained for language_modeling") as error:
-        predictor_of("language_modeling", tools)
+        predictor_of("language_modeling", setup)
     assert "paddock generate" in str(error.value)

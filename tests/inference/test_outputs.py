@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paddock.inference.rows import WORTHWHILE, _workers, outputs_of
+from paddock.inference.outputs import WORTHWHILE, _workers, outputs_of
 
 
 class Recording(nn.Module):
