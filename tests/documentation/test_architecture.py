@@ -93,3 +93,13 @@ def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         assert ((ROOT / page).parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_the_tree_of_the_readme_has_every_room(page: str) -> None:
+    tree = (ROOT / page).read_text(encoding="utf-8").partition("```\npaddock/\n")[2].partition("```")[0]
+    shown = re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert len(shown) == len(set(shown)) and set(shown) == folders
+    top = re.findall(r"^(\w+)/ ", tree, re.MULTILINE)
+    assert all((ROOT / folder).is_dir() for folder in top) and "docs" in top
