@@ -23,7 +23,8 @@ class CheckpointConfig(ConfigModel):
     keep: int | None = Field(3, gt=0)
     """How many to keep, the newest, beside the best one, which always stays; None keeps all."""
     asynchronous: bool = False
-    """Let training go on while a checkpoint is written, from a copy that takes the memory of what is saved."""
+    """Asynchronous checkpointing: let training go on while a checkpoint is written, from a copy that takes the memory
+    of what is saved."""
     load: str | None = None
     """auto: continue this run directory, if it has a checkpoint; a run or checkpoint directory: continue from
     there (weights, optimizer, schedule, data position) or, where it was trained for another task, start from the

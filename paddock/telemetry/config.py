@@ -20,5 +20,5 @@ class LogConfig(ConfigModel):
     """also write event files for TensorBoard into the run directory (needs the `tensorboard` extra)"""
 
     measure_peak: bool = False
-    """measure a GEMM at the start, so that utilisation is known on a device whose peak is not published, \
+    """measure a GEMM at the start, so that utilisation (MFU) is known on a device whose peak is not published, \
 such as a CPU"""

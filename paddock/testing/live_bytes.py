@@ -1,4 +1,4 @@
-"""How many bytes of tensors a piece of work holds at its height, counted tensor by tensor: the same on every machine."""
+"""The bytes of tensors that a piece of work holds at its height, counted tensor by tensor: alike on every machine."""
 
 from __future__ import annotations
 

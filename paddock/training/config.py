@@ -14,11 +14,11 @@ class BatchConfig(ConfigModel):
     """global = micro × data × accumulation; what is None follows from the rest."""
 
     micro: int | None = Field(4, gt=0)
-    """Samples that go through a process at once."""
+    """Micro-batch size: samples that go through a process at once."""
     global_: int | None = Field(None, alias="global", gt=0)
-    """Samples in an optimizer step, over all processes; the layout never changes it."""
+    """Global batch size: samples in an optimizer step, over all processes; the layout never changes it."""
     accumulation: int | None = Field(None, gt=0)
-    """Micro-batches in a step, on each process."""
+    """Gradient accumulation steps: micro-batches in an optimizer step, on each process."""
 
 
 class OptimizerConfig(ConfigModel):
@@ -37,7 +37,7 @@ class OptimizerConfig(ConfigModel):
     weight_decay: float = Field(0.01, ge=0)
     """Pull of the weights towards zero."""
     clip: float | None = Field(1.0, gt=0)
-    """The largest gradient norm; larger gradients are scaled down to it. None does not clip."""
+    """Gradient clipping: the largest gradient norm; larger gradients are scaled down to it. None does not clip."""
 
     @model_validator(mode="after")
     def _betas(self) -> OptimizerConfig:
@@ -86,9 +86,9 @@ class PrecisionConfig(ConfigModel):
     """The number format of the computation; weights and optimizer state stay in float32."""
 
     compute: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What matrix products and activations are computed in."""
+    """Mixed precision (AMP, autocast): what matrix products and activations are computed in."""
     loss_scale: Literal["dynamic"] | PositiveFloat = "dynamic"
-    """float16: the factor that keeps small gradients from vanishing."""
+    """Loss scaling, for float16: the factor that keeps small gradients from vanishing."""
     initial_scale: PositiveFloat = 65536.0
     """float16, dynamic: where the scale begins."""
     scale_window: int = Field(2000, gt=0)
@@ -111,10 +111,12 @@ class TrainConfig(ConfigModel):
     callbacks: tuple[str, ...] = ()
     """What else sees the run, by name: callbacks that installed packages bring (entry point paddock.callbacks)."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile each block once; auto: for models of at least 50M parameters, and not on a CPU, where it wins nothing."""
+    """torch.compile, of each block once; auto: for models of at least 50M parameters, and not on a CPU, where it wins
+    nothing."""
     ema: float | None = Field(None, gt=0, lt=1)
-    """Keep a moving average of the weights, such as 0.9999 of it and the rest of the newest after every step (less in
-    the first steps); evaluations and whoever loads the checkpoint take the average. None keeps none."""
+    """EMA: keep an exponential moving average of the weights, such as 0.9999 of it and the rest of the newest after
+    every step (less in the first steps); evaluations and whoever loads the checkpoint take the average. None keeps
+    none."""
 
 
 class EvaluateConfig(ConfigModel):
