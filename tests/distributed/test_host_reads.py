@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from paddock.testing.bert import small_bert
 
 from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, merge
@@ -17,7 +18,6 @@ from paddock.parallel.world import World
 from paddock.tasks.registry import prepare_data
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
-from paddock.testing.bert import small_bert
 from paddock.testing.host_reads import HostReads, accelerated
 from paddock.testing.layouts import small_recipe, this_world
 from paddock.testing.pool import ProcessPool
