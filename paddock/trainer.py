@@ -24,6 +24,7 @@ from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.launch.options import LaunchOptions
 from paddock.tasks.registry import name_datasets, task_called
 from paddock.telemetry.jsonl import MetricsFollower, OnMetrics
+from paddock.training.callbacks import Callback
 
 Checkpoint = bool | str | Path | None
 
@@ -43,12 +44,13 @@ class Trainer:
         overrides: Mapping[str, Any] | None = None,
         parallel: str | Mapping[str, Any] | None = None,
         nproc_per_node: int = 1,
-        callbacks: Sequence[OnMetrics] = (),
+        callbacks: Sequence[Callback | OnMetrics] = (),
         run_dir: str | Path | None = None,
     ) -> None:
         """`model` is a name that `paddock zoo list` shows; or give `recipe`, a name or a YAML file; or `args`, the
         same or a dictionary of sections. `overrides` are fields by dotted name ({"train.steps": 100}) or by section.
-        `parallel` is a layout such as "dp2,tp2", or the recipe's section; `nproc_per_node` processes run it."""
+        `parallel` is a layout such as "dp2,tp2", or the recipe's section; `nproc_per_node` processes run it.
+        `callbacks` are functions that hear of every record of metrics, or, in one process, `Callback`s."""
         name, values = _choose(model, recipe, args)
         own_task = values.get("task", Recipe.model_fields["task"].default)
         if task is not None:
@@ -95,8 +97,10 @@ class Trainer:
             recipe = _with(recipe, checkpoint={"load": load, "weights_only": do_finetune, "resume": resume})
         if run_dir is None or (recipe.checkpoint.load != "auto" and (run_dir / "config.yaml").exists()):
             run_dir = default_run_dir(self.name)
-        with MetricsFollower(run_dir / "metrics.jsonl", self.callbacks):
-            self.run_dir = train(self.name, recipe, self.launch, run_dir)
+        inside = [callback for callback in self.callbacks if isinstance(callback, Callback)]
+        outside = [callback for callback in self.callbacks if not isinstance(callback, Callback)]
+        with MetricsFollower(run_dir / "metrics.jsonl", outside):
+            self.run_dir = train(self.name, recipe, self.launch, run_dir, inside)
         self.recipe = _with(recipe, checkpoint={"load": None, "weights_only": False, "resume": False})
         return {**outcome_of(self.run_dir), "run_dir": str(self.run_dir)}
 

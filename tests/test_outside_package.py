@@ -292,7 +292,7 @@ def test_layouts_agree_and_are_planned(orchard: dict[str, str], tmp_path: Path) 
 
 def test_help_and_errors_know_them(orchard: dict[str, str], tmp_path: Path) -> None:
     page = paddock(orchard, "train", str(tmp_path / "recipe.yaml"), "--help")
-    assert page.returncode == 0 and "--model.width" in page.stdout and "Numbers in a sample." in page.stdout
+    assert page.returncode == 0 and "--model.width" in page.stdout and "--data.length" in page.stdout, page.stdout
     assert "abacus" in paddock(orchard, "doctor").stdout
     wrong = paddock(orchard, "train", str(tmp_path / "recipe.yaml"), "--train.callbacks", "dairy")
     assert wrong.returncode == 2 and "diary" in wrong.stderr

@@ -30,17 +30,28 @@ if TYPE_CHECKING:
     from paddock.tasks.task import Task
     from paddock.telemetry.meter import ThroughputMeter
     from paddock.telemetry.stream import MetricStream, Sink
+    from paddock.training.callbacks import Callback
     from paddock.training.run import Progress, TrainingRun
 
 
-def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None) -> Path:
-    """Train over all the processes that `launch` asks for; returns the run directory."""
+def train(
+    name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None, callbacks: Sequence[Callback] = ()
+) -> Path:
+    """Train over all the processes that `launch` asks for; returns the run directory. `callbacks` are objects of this
+    process, so they see a run that it makes itself."""
     from paddock.devices import select
     from paddock.tasks.registry import prepare_data
+    from paddock.training.callbacks import handed_over
     from paddock.training.run_directory import default_run_dir
 
     launch.check()
     world_size = world_of(launch)
+    if callbacks and launch.world_size > 1 and not under_torchrun():
+        raise ConfigError(
+            f"{type(callbacks[0]).__name__} is an object of this process",
+            why=f"{launch.world_size} others are started, and would not have it",
+            fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
+        )
     own, source = recipe.tokenizer, recipe.checkpoint.load
     goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
@@ -54,16 +65,18 @@ def train(name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None
         )
     wanted = run_dir or default_run_dir(name)
     payload: dict[str, Any] = {"recipe": recipe.to_dict(), "number": next(_runs_of_this_process)}
-    if under_torchrun():
-        return _start(payload, launch, Path(_first_said(payload["number"], str(wanted))))
 
     def decide() -> str:
         set_up(recipe, arithmetic, wanted)
         return str(wanted)
 
-    # A machine with a filesystem of its own still has to find or build what it reads.
-    with agreed(launch, decide, lambda _: prepare_data(recipe)) as decided:
-        return _start(payload | {"is_set_up": True}, launch, Path(decided))
+    with handed_over(callbacks) as keys:
+        payload["callbacks"] = keys
+        if under_torchrun():
+            return _start(payload, launch, Path(_first_said(payload["number"], str(wanted))))
+        # A machine with a filesystem of its own still has to find or build what it reads.
+        with agreed(launch, decide, lambda _: prepare_data(recipe)) as decided:
+            return _start(payload | {"is_set_up": True}, launch, Path(decided))
 
 
 _runs_of_this_process = count()
@@ -126,6 +139,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.tasks.registry import prepare_data
     from paddock.telemetry.meter import ThroughputMeter
     from paddock.telemetry.stream import MetricStream
+    from paddock.training.callbacks import callbacks_kept
     from paddock.training.callbacks.pipeline_times import PipelineTimes
     from paddock.training.loop import TrainingLoop
     from paddock.training.run import TrainingRun
@@ -148,7 +162,7 @@ def work(payload: dict[str, Any]) -> None:
             run_dir,
             world,
             continues=continues(recipe.checkpoint, run_dir),
-            callbacks=[PipelineTimes()],
+            callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes()],
             stop_requested=lambda: stop.requested,
         )
         peak = _peak_flops(run)

@@ -7,7 +7,8 @@ or prints, it does where `run.world.is_main`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = "callbacks"
 _registered: dict[str, type[Callback]] = {}
+_handed_over: dict[str, Callback] = {}
 
 
 class Callback:
@@ -54,6 +56,23 @@ def register_callback(callback: Kind) -> Kind:
 def callbacks_named(names: Sequence[str]) -> list[Callback]:
     """Those that a recipe names, or an error that lists what there is."""
     return [_find(name)() for name in names]
+
+
+@contextmanager
+def handed_over(callbacks: Sequence[Callback]) -> Iterator[list[str]]:
+    """Keep objects for the run that this process is about to make; gives the keys to find them by."""
+    keys = {f"{id(callback):x}": callback for callback in callbacks}
+    _handed_over.update(keys)
+    try:
+        yield list(keys)
+    finally:
+        for key in keys:
+            _handed_over.pop(key, None)
+
+
+def callbacks_kept(keys: Sequence[str]) -> list[Callback]:
+    """The objects that were handed over under these keys, in the same process."""
+    return [_handed_over[key] for key in keys]
 
 
 def _find(name: str) -> type[Callback]:
