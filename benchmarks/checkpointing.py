@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -128,7 +127,7 @@ def one_process(rank: int, folder: Path, number: int) -> dict[str, float]:
     engine.train()
 
     def passes() -> None:
-        engine.forward_backward(batches, 1 / LENGTH, nullcontext())
+        engine.forward_backward(batches, 1 / LENGTH)
         optimizer.zero_grad()
 
     passes()

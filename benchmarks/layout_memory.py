@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -61,7 +60,7 @@ def held_bytes(rank: int, mode: str, results: Any) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2)
     engine = build(rank, data=2, shard=mode)
     optimizer = build_optimizer(engine.trained, load_recipe("gpt2/117m").optimizer)
-    engine.forward_backward(batch(64), 1.0, nullcontext())
+    engine.forward_backward(batch(64), 1.0)
     optimizer.step()
     tensors = [*engine.trained, *(parameter.grad for parameter in engine.trained if parameter.grad is not None)]
     tensors += [value for state in optimizer.state.values() for value in state.values() if value.dim()]
@@ -82,15 +81,14 @@ def kept_and_time(mode: str) -> tuple[int, float]:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        (part,) = engine.parts.values()
-        data = batch(SEQUENCE)[0]
-        loss = part(data["tokens"], labels=data["labels"])
+        (stage,) = engine.stages.values()
+        loss = stage(batch=batch(SEQUENCE)[0])
         total = sum(kept.values())
     del loss
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        engine.forward_backward(batch(SEQUENCE), 1.0, nullcontext())
+        engine.forward_backward(batch(SEQUENCE), 1.0)
         times.append(time.perf_counter() - started)
     return total, min(times)
 

@@ -96,36 +96,35 @@ def serve(pipe: Connection, side: str, work: str, batch: int, arguments: argpars
 
 
 def ours(work: str, images: Tensor, labels: Tensor) -> Callable[[], object]:
-    """What a run does: the engine of one process, its training step, and evaluation by the short way."""
+    """What a run does: the engine of one process, its training step, and evaluation with folded norms."""
     from paddock.config.load import load_recipe
     from paddock.config.rules import check_layout
     from paddock.devices import select
     from paddock.models.build import optimize_for_inference
     from paddock.parallel.world import World
     from paddock.training.optimizer import build_optimizer
-    from paddock.training.precision import LossScale, autocast_for
-    from paddock.training.run import engine_for
-    from paddock.training.schedule import in_steps
-    from paddock.training.step import StepSettings, TrainingStep
+    from paddock.training.precision import LossScale
+    from paddock.training.run import engine_for, rate_for
+    from paddock.training.step import TrainingStep
 
     images = images.contiguous(memory_format=torch.channels_last)  # as our data comes
     recipe, adapter = load_recipe("resnet/50"), select("cpu")
     adapter.prepare()
     world = World(0, 1, adapter, torch.device("cpu"))
     engine = engine_for(recipe, check_layout(recipe, 1), world)
-    autocast = autocast_for(recipe.precision, adapter)
     if work == "inference":
         engine.train(False)
         optimize_for_inference(engine.models)
-        return lambda: engine.outputs([{"images": images}], autocast)
+        return lambda: engine.outputs([{"images": images}])
     engine.train()
     step = TrainingStep(
-        StepSettings(1000, 0, recipe.optimizer, in_steps(recipe.schedule, 1000)),
-        engine=engine,
-        optimizer=build_optimizer(engine.trained, recipe.optimizer),
-        autocast=autocast,
-        loss_scale=LossScale(recipe.precision, adapter),
-        world=world,
+        engine,
+        build_optimizer(engine.trained, recipe.optimizer),
+        LossScale(recipe.precision, adapter),
+        world,
+        learning_rate=rate_for(recipe, 1000, 1000),
+        clip=recipe.optimizer.clip,
+        seed=0,
     )
     return lambda: step.run(0, [{"images": images, "labels": labels}], len(labels))
 

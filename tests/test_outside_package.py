@@ -1,4 +1,4 @@
-"""A package that nobody here wrote brings a family, a task, a device and a callback; a recipe names them, and it trains.
+"""A package from outside brings a family, a task, a device and a callback; a recipe names them, and it trains.
 
 The package is a folder on the path with the metadata that pip would leave there.
 """
@@ -52,7 +52,8 @@ class BagOfWordsConfig(ModelConfig):
     """Layers."""
 
     def units(self, shape, *, sequence=False, recompute=False):
-        layers = [UnitCost(f"layers.{i}", self.width**2, 2.0 * self.width**2, output=self.width) for i in range(self.depth)]
+        size = self.width**2
+        layers = [UnitCost(f"layers.{i}", size, 2.0 * size, output=self.width) for i in range(self.depth)]
         embedding = self.vocab * self.width
         return [
             UnitCost(BEGIN, embedding, 0.0, output=self.width),
@@ -74,7 +75,8 @@ class BagOfWords(Model):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab, config.width)
-        self.layers = nn.ModuleDict({str(i): nn.Linear(config.width, config.width, bias=False) for i in range(config.depth)})
+        layers = (nn.Linear(config.width, config.width, bias=False) for _ in range(config.depth))
+        self.layers = nn.ModuleDict({str(number): layer for number, layer in enumerate(layers)})
 
     def begin(self, batch, cache=None):
         return {"x": self.embedding(batch["tokens"]).mean(1)}

@@ -14,6 +14,8 @@ from paddock import Trainer
 from paddock.cli.main import run
 from paddock.errors import ConfigError, DataError
 from paddock.testing.texts import write_squad
+from paddock.training.callbacks import Callback
+from paddock.training.run import TrainingRun
 
 SMALL: dict[str, Any] = {
     "model": {"layers": 2, "hidden": 32, "heads": 2, "context": 32, "vocab": 400, "dropout": 0.0},
@@ -94,6 +96,35 @@ def test_over_two_processes(tmp_path: Path) -> None:
     assert trainer.train()["loss"] == pytest.approx(alone.train()["loss"], rel=1e-5)
     assert heard[-1] == 4
     assert trainer.evaluate()["loss"] == pytest.approx(alone.evaluate()["loss"], rel=1e-5)
+
+
+class StopAfterTwo(Callback):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_start(self, run: TrainingRun) -> None:
+        self.heard.append("start")
+
+    def on_step(self, run: TrainingRun, metrics: dict[str, float] | None) -> None:
+        self.heard.append(f"step {run.progress.step}")
+        if run.progress.step == 2:
+            run.stop("enough")
+
+    def on_end(self, run: TrainingRun) -> None:
+        self.heard.append(f"end, stopped by {run.progress.stopped_by}")
+
+
+def test_a_callback_sees_the_run_and_may_stop_it(tmp_path: Path, capfd: Any) -> None:
+    callback = StopAfterTwo()
+    result = small(tmp_path, callbacks=[callback]).train()
+    assert callback.heard == ["start", "step 1", "step 2", "step 3", "end, stopped by enough"]  # one step is under way
+    assert result["step"] == 3
+    assert "stopped by enough; a checkpoint is saved" in capfd.readouterr().err
+
+
+def test_a_callback_of_this_process_does_not_reach_others(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="StopAfterTwo is an object of this process"):
+        small(tmp_path, callbacks=[StopAfterTwo()], nproc_per_node=2).train()
 
 
 def test_an_error_of_a_callback_does_not_cost_the_run(tmp_path: Path) -> None:

@@ -21,10 +21,9 @@ from paddock.models.layers.batch_norm import share_statistics
 from paddock.models.layers.initialization import initialize
 from paddock.models.model import Model
 from paddock.models.registry import build_model, example_batch, family_named
-from paddock.parallel.config import ParallelConfig
+from paddock.parallel.config import ParallelConfig, RecomputeMode
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import DATA, TENSOR, Mesh
-from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
 from paddock.parallel.sharding import apply_data_parallel
 from paddock.parallel.shared_parameters import SharedParameters
@@ -66,12 +65,11 @@ def build_engine(
     plan = _StagePlan(config, assignment, example_batch(config, micro, shape, seed=0), parallel, mesh)
     stages: dict[int, Stage] = {}
     for index in here:
-        stage = plan.stage(index, autocast)
+        stage = plan.stage(index, autocast, parallel.recompute)
         _cut_over_tensor(family_named(config.family), stage.model, parallel, mesh)
         if mesh.layout.data > 1:
             share_statistics(stage.model, mesh.group(DATA))
         units = stage.unit_modules()
-        apply_recompute(units, parallel.recompute)
         if compile_units is not None:
             compile_units(units)
         apply_data_parallel(stage, units, parallel.shard, mesh, compute)
@@ -121,13 +119,13 @@ class _StagePlan:
         self.blueprint = Blueprint(whole, mesh.layout.tensor if parallel.sequence else 1)
         self._uses = self.blueprint.parameters(example) if self._count > 1 else {}
 
-    def stage(self, index: int, autocast: AbstractContextManager[Any] | None) -> Stage:
+    def stage(self, index: int, autocast: AbstractContextManager[Any] | None, recompute: RecomputeMode) -> Stage:
         """A stage of the model, with what it needs of it and nothing else."""
         model = _on_meta(self._config)
         if self._count > 1:
             prune(model, self._needs(index))
         takes = list(self.blueprint.carries(self.example)[self.last_units[index - 1]]) if index else None
-        return Stage(model, self._units[index], takes, index == self._count - 1, autocast)
+        return Stage(model, self._units[index], takes, index == self._count - 1, autocast, recompute)
 
     def holders(self) -> dict[str, list[int]]:
         """The stages that hold each parameter, by its name."""

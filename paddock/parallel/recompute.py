@@ -1,9 +1,9 @@
-"""Trading time for memory: blocks that keep less, and run again in the backward pass."""
+"""Activation checkpointing: units that keep less, and run again in the backward pass. Time is traded for memory."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -18,20 +18,25 @@ PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 """What `selective` keeps: everything else is cheap to compute again, or large, or both."""
 
 
-def apply_recompute(blocks: list[nn.Module], mode: RecomputeMode) -> None:
-    """Make every block of `blocks` forget its activations, as `mode` says."""
+def recomputed(mode: RecomputeMode, run: Callable[..., Any], unit: nn.Module) -> Callable[..., Any]:
+    """`run`, which runs `unit`, but in training forgetting its activations as `mode` says."""
     if mode == "none":
-        return
-    for block in blocks:
-        counts = next(block.buffers(), None) is not None
-        if mode == "selective":
-            _forget(block, {"context_fn": partial(_keep_products, counts)})
-        else:
-            _forget(block, {"context_fn": _keep_nothing} if counts else {})
+        return run
+    counts = next(unit.buffers(), None) is not None
+    contexts: dict[str, Any] = {}
+    if mode == "selective":
+        contexts = {"context_fn": partial(_keep_products, counts)}
+    elif counts:
+        contexts = {"context_fn": _keep_nothing}
+
+    def run_or_recompute(*args: Any) -> Any:
+        return checkpoint(run, *args, use_reentrant=False, **contexts) if unit.training else run(*args)
+
+    return run_or_recompute
 
 
 def is_recomputing() -> bool:
-    """Whether a block with statistics is being run again: they must not count a batch twice."""
+    """Whether a unit with statistics is being run again: they must not count a batch twice."""
     return getattr(_here, "again", False)
 
 
@@ -59,14 +64,3 @@ def _keep_products(counts: bool) -> tuple[AbstractContextManager[Any], AbstractC
 
 def _keeps_products(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
     return CheckpointPolicy.MUST_SAVE if operator in PRODUCTS else CheckpointPolicy.PREFER_RECOMPUTE
-
-
-def _forget(block: nn.Module, options: dict[str, Any]) -> None:
-    forward = block.forward
-
-    def recomputed(*args: Any, **kwargs: Any) -> Any:
-        if not block.training:
-            return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **options, **kwargs)
-
-    block.forward = recomputed

@@ -14,6 +14,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from paddock.parallel.config import RecomputeMode
+from paddock.parallel.recompute import recomputed
+
 BEGIN, FINISH = "begin", "finish"
 Batch = Mapping[str, Tensor]
 
@@ -96,12 +99,15 @@ class Stage(nn.Module):
         takes: Sequence[str] | None,
         ends: bool,
         autocast: AbstractContextManager[Any] | None = None,
+        recompute: RecomputeMode = "none",
     ) -> None:
         """`takes` names what comes from the stage before; None is the first stage, which takes the batch alone.
-        `ends` says whether it is the last."""
+        `ends` says whether it is the last; `recompute` what units compute again in the backward pass."""
         super().__init__()
         self.model = model
         self._units, self._takes, self._ends = list(units), takes, ends
+        run = model.run
+        self._runs = {unit: recomputed(recompute, run, model.get_submodule(unit)) for unit in units}  # type: ignore[arg-type]
         # Entered here, around the forward pass alone: a schedule goes backward between two forward passes.
         self._autocast = autocast or nullcontext()
 
@@ -110,7 +116,7 @@ class Stage(nn.Module):
         with self._autocast:
             carry = model.begin(batch) if self._takes is None else dict(zip(self._takes, carried, strict=True))
             for unit in self._units:
-                carry = model.run(unit, carry, batch)
+                carry = self._runs[unit](unit, carry, batch)
             if self._ends:
                 return model.finish(carry, batch)
         return tuple(_own(tensor, carried) for tensor in carry.values())

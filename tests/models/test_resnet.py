@@ -18,7 +18,7 @@ from paddock.models.registry import build_model, example_batch
 from paddock.models.resnet import huggingface, weights
 from paddock.models.resnet.config import ARCHITECTURES, ResNetConfig
 from paddock.models.resnet.model import ResNet
-from paddock.parallel.recompute import apply_recompute
+from paddock.parallel.stage import Stage
 
 SMALL = {"classes": 10, "width": 16}
 
@@ -183,9 +183,9 @@ def test_initial_weights() -> None:
 @pytest.mark.parametrize("mode", ["full", "selective"])
 def test_recomputing_changes_neither_gradients_nor_statistics(mode: Any) -> None:
     models = [build(arch="resnet18", norm="batch").train() for _ in range(2)]
-    apply_recompute(models[1].unit_modules(), mode)
-    for model in models:
-        model(images(), torch.tensor([1, 2, 3])).backward()
+    for model, recompute in zip(models, ("none", mode), strict=True):
+        stage = Stage(model, model.units(), None, True, recompute=recompute)
+        stage(batch={"images": images(), "labels": torch.tensor([1, 2, 3])}).backward()
     for (name, expected), tensor in zip(models[0].state_dict().items(), models[1].state_dict().values(), strict=True):
         torch.testing.assert_close(tensor, expected, msg=name)
     for expected, parameter in zip(models[0].parameters(), models[1].parameters(), strict=True):

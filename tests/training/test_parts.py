@@ -19,11 +19,12 @@ from paddock.models.gpt2.model import GPT2
 from paddock.models.layers import widen
 from paddock.models.layers.initialization import initialize
 from paddock.parallel import gradient_norm as gradient_norm_module
+from paddock.parallel.config import RecomputeMode
 from paddock.parallel.gradient_norm import scale_gradients, squared_norm
 from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
-from paddock.parallel.recompute import apply_recompute
 from paddock.parallel.seeds import seed_step
+from paddock.parallel.stage import Stage
 from paddock.parallel.world import World
 from paddock.training import compilation
 from paddock.training import optimizer as optimizer_module
@@ -159,9 +160,9 @@ def test_the_first_bad_module_is_named() -> None:
     assert "from the output side: layers.1.attention.qkv.weight" in explain([healthy], lambda: healthy(tokens()))
 
 
-def gradients(model: GPT2) -> tuple[float, list[torch.Tensor]]:
+def gradients(model: GPT2, recompute: RecomputeMode = "none") -> tuple[float, list[torch.Tensor]]:
     seed_step(0, 3, 0)
-    loss = model(tokens(), labels=tokens())
+    loss = Stage(model, model.units(), None, True, recompute=recompute)(batch={"tokens": tokens(), "labels": tokens()})
     loss.backward()
     return float(loss.detach()), [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
@@ -169,7 +170,6 @@ def gradients(model: GPT2) -> tuple[float, list[torch.Tensor]]:
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_recomputing_changes_nothing_but_memory(dropout: float) -> None:
     plain, forgetful = small(dropout), small(dropout)
-    apply_recompute(forgetful.unit_modules(), "full")
     kept: list[int] = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -178,10 +178,11 @@ def test_recomputing_changes_nothing_but_memory(dropout: float) -> None:
 
     sizes = []
     results = []
-    for model in (plain, forgetful):
+    modes: list[tuple[GPT2, RecomputeMode]] = [(plain, "none"), (forgetful, "full")]
+    for model, mode in modes:
         kept.clear()
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            results.append(gradients(model))
+            results.append(gradients(model, mode))
         sizes.append(sum(kept))
     (loss, wanted), (other_loss, found) = results
     assert loss == other_loss
