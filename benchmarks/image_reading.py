@@ -120,7 +120,7 @@ def paddock(folder: Path) -> dict[str, float]:
 
     def read() -> object:
         first = next(numbers) * BATCH
-        return task.finish(reader[range(first, first + BATCH)])
+        return task.transform_on_device(reader[range(first, first + BATCH)])
 
     return {"paddock_per_second": rate(read)}
 

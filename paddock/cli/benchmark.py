@@ -50,7 +50,7 @@ def measure(recipe: Recipe, chosen: BenchmarkConfig, launch: LaunchOptions, as_j
     from paddock.jobs.benchmark import Measurement, benchmark
 
     result = benchmark(recipe, Measurement(**chosen.model_dump()), launch)
-    if result is None:  # another process speaks
+    if result is None:  # this is not the main process
         return
     print(json.dumps(result) if as_json else "\n".join([*lines(result), "", to_yaml(recipe).rstrip()]), flush=True)
 

@@ -38,7 +38,7 @@ def show_evaluation(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> Non
     from paddock.jobs.evaluate import evaluate
 
     result = evaluate(recipe, launch)
-    if result is None:  # another process speaks
+    if result is None:  # this is not the main process
         return
     if as_json:
         print(json.dumps(result))

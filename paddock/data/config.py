@@ -14,6 +14,8 @@ from paddock.errors import ConfigError, bad_value
 from paddock.models.config import SampleShape
 from paddock.schema import ConfigModel
 
+LENGTH_MULTIPLE = 8
+"""Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
 SMALLEST_SHARE = 2.0**-20
 """Of a blend: a corpus with less would hardly ever be read."""
 

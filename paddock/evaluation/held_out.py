@@ -38,11 +38,11 @@ def evaluate(
     found = Judgement({"loss": 0.0, "count": 0.0})
     idle: list[Batch] = []
     if len(parts) < sum(rounds):
-        idle.append(task.finish(to_device(task.collate([samples[0]]), world.device)))
+        idle.append(task.transform_on_device(to_device(task.collate([samples[0]]), world.device)))
     engine.train(False)
     with BatchLoader(samples, task.collate, parts, engine.batches_at_once, min(workers, len(parts))) as loader:
         for number, size in enumerate(rounds, start=1):
-            batches = [task.finish(to_device(batch, world.device)) for batch in loader.next()]
+            batches = [task.transform_on_device(to_device(batch, world.device)) for batch in loader.next()]
             found.add(_judge(task, engine, batches, idle * (size - len(batches))))
             if on_batch is not None:
                 on_batch(number, len(rounds))

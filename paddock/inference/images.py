@@ -87,8 +87,8 @@ class ImagePredictor:
         rows = zip(best.indices[:, :top_k].tolist(), best.values[:, :top_k].tolist(), strict=True)
         return [
             [
-                {"class": self._classes[number], "probability": round(chance, 4)}
-                for number, chance in zip(numbers, chances, strict=True)
+                {"class": self._classes[number], "probability": round(probability, 4)}
+                for number, probability in zip(numbers, probabilities, strict=True)
             ]
-            for numbers, chances in rows
+            for numbers, probabilities in rows
         ]

@@ -45,7 +45,7 @@ class Measurement:
 
 
 def benchmark(recipe: Recipe, measurement: Measurement, launch: LaunchOptions) -> dict[str, Any] | None:
-    """Measure over all the processes that `launch` asks for. None on a machine or process that does not speak."""
+    """Measure over all the processes that `launch` asks for. None in all but the main process."""
     from paddock.devices import select
 
     launch.check()

@@ -23,7 +23,7 @@ from paddock.training.origin import check_labels
 
 
 def evaluate(recipe: Recipe, launch: LaunchOptions) -> dict[str, Any] | None:
-    """Evaluate the weights that `checkpoint.load` names. None on a machine or process that does not speak for all."""
+    """Evaluate the weights that `checkpoint.load` names. None in all but the main process."""
     from paddock.devices import select
 
     launch.check()

@@ -111,7 +111,7 @@ class ImageClassification(Task):
     def num_tokens(self, batch: Batch) -> int:
         return 0
 
-    def finish(self, batch: Batch) -> Batch:
+    def transform_on_device(self, batch: Batch) -> Batch:
         images = normalise(batch["images"], self._data.mean, self._data.std)
         return {"images": images, "labels": batch["labels"]}
 

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.data.config import CorpusConfig, MaskedConfig
+from paddock.data.config import LENGTH_MULTIPLE, CorpusConfig, MaskedConfig
 from paddock.errors import ConfigError, bad_value
 
 if TYPE_CHECKING:
     from paddock.config.recipe import Recipe
     from paddock.tasks.registry import Rules
-
-MULTIPLE = 8
-"""Rows of an evaluation's batch are as long as a multiple of this."""
 
 
 def model_fits(recipe: Recipe) -> str:
@@ -114,11 +111,11 @@ def check_text_rows(recipe: Recipe) -> str:
             f"the {parallel.pipeline} stages of a pipeline exchange rows of one length",
             "set --data.padding full",
         )
-    if parallel.sequence and MULTIPLE % parallel.tensor:
+    if parallel.sequence and LENGTH_MULTIPLE % parallel.tensor:
         raise bad_value(
             "parallel.sequence",
             parallel.sequence,
-            f"{parallel.tensor} tensor processes cannot share rows whose lengths are multiples of {MULTIPLE}",
+            f"{parallel.tensor} tensor processes cannot share rows whose lengths are multiples of {LENGTH_MULTIPLE}",
             "set --parallel.sequence false, or --parallel.tensor 2, 4 or 8",
         )
     return f"{data.describe()}, tokenizer {tokenizer.kind}"

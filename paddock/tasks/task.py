@@ -108,8 +108,8 @@ class Task(Protocol):
         """How many tokens the model reads of this batch, filled up; 0 where it reads none."""
         return batch["tokens"].numel()
 
-    def finish(self, batch: Batch) -> Batch:
-        """The last touch to a batch, on the device that computes: what would make it larger on its way there."""
+    def transform_on_device(self, batch: Batch) -> Batch:
+        """The batch as the model takes it, made on the device that computes: what would make it larger on its way."""
         return batch
 
     def count(self, batch: Batch) -> int:

@@ -71,7 +71,7 @@ class StepFeed:
             stops, terms, tokens, flops = agreed()
             if not stops:
                 self.skipped.update(number for batch in host for number in self._task.skipped(batch))
-            batches = [self._task.finish(copy()) for copy in copies]
+            batches = [self._task.transform_on_device(copy()) for copy in copies]
             return StepInput(batches, max(terms, 1.0), tokens, flops, waited, bool(stops))
 
         self._ahead = finish

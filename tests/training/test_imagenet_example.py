@@ -48,7 +48,7 @@ class Example:
         samples = self._task.training_samples()
         for number in range(self.epoch * STEPS_PER_EPOCH, (self.epoch + 1) * STEPS_PER_EPOCH):
             numbers = range(number * BATCH, (number + 1) * BATCH)
-            batch = self._task.finish(self._task.collate([samples[index] for index in numbers]))
+            batch = self._task.transform_on_device(self._task.collate([samples[index] for index in numbers]))
             loss = torch.nn.functional.cross_entropy(self.model(batch["images"]), batch["labels"])
             self.optimizer.zero_grad()
             loss.backward()

@@ -11,11 +11,9 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from paddock.data.config import LENGTH_MULTIPLE
 from paddock.data.loading.sampler import Sampler
 from paddock.data.loading.workers import Batch, BatchReader, WorkerBatches
-
-MULTIPLE = 8
-"""Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
 
 
 class BatchLoader:
@@ -87,7 +85,7 @@ def pad_rows(samples: Sequence[Mapping[str, Any]], pad: int, longest: int) -> Ba
     Time is the `length` that samples ask for or, where they ask for none, that of the longest row.
     """
     lengths = [len(sample["tokens"]) for sample in samples]
-    time = samples[0]["length"] or min(-(-max(lengths) // MULTIPLE) * MULTIPLE, longest)
+    time = samples[0]["length"] or min(-(-max(lengths) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, longest)
     tokens = np.full((len(samples), time), pad, dtype=np.int64)
     token_types = np.zeros_like(tokens)
     for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
