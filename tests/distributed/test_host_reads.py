@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from paddock.testing.bert import small_bert
 
 from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, merge
@@ -19,7 +18,7 @@ from paddock.tasks.registry import prepare_data
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
 from paddock.testing.host_reads import HostReads, accelerated
-from paddock.testing.layouts import small_recipe, this_world
+from paddock.testing.layouts import small_bert, small_recipe, this_world
 from paddock.testing.pool import ProcessPool
 from paddock.training.loop import TrainingLoop
 from paddock.training.run import TrainingRun

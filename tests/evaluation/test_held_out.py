@@ -47,7 +47,7 @@ class SummingTask:
     def collate(self, samples: list[dict[str, int]]) -> dict[str, Tensor]:
         return {"tokens": torch.tensor([sample["number"] for sample in samples])}
 
-    def finish(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    def transform_on_device(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return batch
 
     def count(self, batch: dict[str, Tensor]) -> int:
