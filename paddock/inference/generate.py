@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from paddock.errors import ConfigError, DataError, NumericsError, bad_value
 from paddock.inference.sampling import SamplingOptions, choose
 from paddock.models.layers.cache import KeyValueCache
-from paddock.models.modes import evaluating
+from paddock.models.model import evaluating
 from paddock.parallel.seeds import seed_for
 
 OnToken = Callable[[int, int], None]

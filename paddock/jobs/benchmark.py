@@ -95,7 +95,7 @@ def work(payload: dict[str, Any]) -> None:
 def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: bool) -> Callable[[int], object]:
     """What one iteration does: a training step, or what an evaluation asks of the model, over a global batch."""
     from paddock.models.build import optimize_for_inference
-    from paddock.models.labels import IGNORED
+    from paddock.models.config import IGNORED
     from paddock.models.registry import example_batch
     from paddock.parallel.legality import may_compile
     from paddock.parallel.placement import to_device

@@ -19,7 +19,7 @@ from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.tasks.registry import build_task, prepare_data
-from paddock.training.origin import check_labels
+from paddock.training.preflight import check_labels
 
 
 def evaluate(recipe: Recipe, launch: LaunchOptions) -> dict[str, Any] | None:

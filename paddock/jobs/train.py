@@ -103,7 +103,7 @@ def world_of(launch: LaunchOptions) -> int:
 def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
     """What one process does before all begin: weights and data, looked at once, and the run directory."""
     from paddock.tasks.registry import build_task, prepare_data
-    from paddock.training.origin import check_end, check_labels, check_origin
+    from paddock.training.preflight import check_end, check_labels, check_origin
     from paddock.training.run import total_steps
     from paddock.training.run_directory import check_run_dir, make_run_dir
 

@@ -27,7 +27,7 @@ from paddock.parallel.mesh import DATA, TENSOR, Mesh
 from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
 from paddock.parallel.sharding import apply_data_parallel
 from paddock.parallel.shared_parameters import SharedParameters
-from paddock.parallel.stage import BEGIN, FINISH, Blueprint, Stage, prune
+from paddock.parallel.stage import BEGIN, FINISH, Batch, Blueprint, Carry, Stage, prune
 
 
 def assign_stages(config: ModelConfig, parallel: ParallelConfig, shape: SampleShape) -> list[int]:
@@ -62,7 +62,9 @@ def build_engine(
     assignment = assign_stages(config, parallel, shape)
     count = assignment[-1] + 1
     here = stages_of(mesh.pipeline_rank, mesh.layout.pipeline, count, parallel.schedule)
-    plan = _StagePlan(config, assignment, example_batch(config, micro, shape, seed=0), parallel, mesh)
+    plan = _StagePlan(config, assignment, mesh.layout.tensor if parallel.sequence else 1)
+    if count > 1:
+        plan.look_at(example_batch(config, micro, shape, seed=0))
     stages: dict[int, Stage] = {}
     for index in here:
         stage = plan.stage(index, autocast, parallel.recompute)
@@ -106,26 +108,34 @@ def build_engine(
 class _StagePlan:
     """Which units and parameters each stage of a model has, known alike to all processes."""
 
-    def __init__(
-        self, config: ModelConfig, assignment: list[int], example: Any, parallel: ParallelConfig, mesh: Mesh
-    ) -> None:
-        self._config, self._count, self.example = config, assignment[-1] + 1, example
+    def __init__(self, config: ModelConfig, assignment: list[int], sequence_parts: int) -> None:
+        self._config, self._count = config, assignment[-1] + 1
         self._stages = range(self._count)
-        whole = _on_meta(config)
-        names = whole.units()
+        self._whole = _on_meta(config)
+        names = self._whole.units()
         assert len(names) == len(assignment), "the costs of a family are those of its units"
         self._units = [[names[at] for at in units_of(stage, assignment)] for stage in self._stages]
         self.last_units = [units[-1] for units in self._units]
-        self.blueprint = Blueprint(whole, mesh.layout.tensor if parallel.sequence else 1)
-        self._uses = self.blueprint.parameters(example) if self._count > 1 else {}
+        self.blueprint = Blueprint(self._whole, sequence_parts)
+        self._uses: dict[str, set[str]] = {}
+        self._carries: dict[str, Carry] = {}
+
+    def look_at(self, example: Batch) -> None:
+        """Find out what goes from unit to unit of such a micro-batch, and which parameters each uses. Where one stage
+        is all, nobody needs to know."""
+        self.example = example
+        self._uses = self.blueprint.parameters(example)
+        self._carries = self.blueprint.carries(example)
 
     def stage(self, index: int, autocast: AbstractContextManager[Any] | None, recompute: RecomputeMode) -> Stage:
         """A stage of the model, with what it needs of it and nothing else."""
+        if self._count == 1:
+            return Stage(self._whole.train(), self._units[0], None, None, autocast, recompute)
         model = _on_meta(self._config)
-        if self._count > 1:
-            prune(model, self._needs(index))
-        takes = list(self.blueprint.carries(self.example)[self.last_units[index - 1]]) if index else None
-        return Stage(model, self._units[index], takes, index == self._count - 1, autocast, recompute)
+        prune(model, self._needs(index))
+        takes = list(self._carries[self.last_units[index - 1]]) if index else None
+        gives = None if index == self._count - 1 else self._carries[self.last_units[index]]
+        return Stage(model, self._units[index], takes, gives, autocast, recompute)
 
     def holders(self) -> dict[str, list[int]]:
         """The stages that hold each parameter, by its name."""

@@ -13,6 +13,8 @@ from typing import ClassVar, NamedTuple, Self
 from paddock.errors import bad_value
 from paddock.schema import ConfigModel
 
+IGNORED = -100
+"""The label of a position that does not count in the loss: torch's own convention."""
 BEGIN, FINISH = "begin", "finish"
 """The names of what comes before and after the units, in a list of costs."""
 

@@ -9,7 +9,8 @@ lengths stay in the batch, which everybody sees.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -73,3 +74,15 @@ class Model(nn.Module):
             reads = ", ".join(self.inputs)
             raise TypeError(f"{type(self).__name__} reads {reads}; it was given {', '.join(sorted(unknown))}")
         return {name: tensor for name, tensor in given.items() if tensor is not None}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout, and afterwards every module in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

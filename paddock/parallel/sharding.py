@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -61,3 +62,22 @@ def send_gradients(whole: nn.Module, now: bool, mode: ShardMode) -> None:
         whole.set_is_last_backward(now)
         if mode == "optimizer":
             whole.set_reshard_after_backward(now)
+
+
+def statistics_of(models: Sequence[nn.Module]) -> list[Tensor]:
+    """What a model measures of its samples instead of learning it, such as a batch norm's running mean."""
+    return [buffer for model in models for buffer in model.buffers() if buffer.is_floating_point()]
+
+
+def average_statistics(tensors: Sequence[Tensor], mesh: Mesh) -> None:
+    """Put the mean over the data replicas in place of each one's own.
+
+    They are moving averages: taking the mean now and going on gives what taking it at the end would give.
+    """
+    if mesh.layout.data == 1 or not tensors:
+        return
+    together = torch.cat([tensor.flatten().float() for tensor in tensors])
+    dist.all_reduce(together, group=mesh.group(DATA))
+    together /= mesh.layout.data
+    for tensor, part in zip(tensors, together.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view(tensor.shape))

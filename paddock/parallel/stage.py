@@ -97,15 +97,16 @@ class Stage(nn.Module):
         model: nn.Module,
         units: Sequence[str],
         takes: Sequence[str] | None,
-        ends: bool,
+        gives: Mapping[str, TensorSpec] | None,
         autocast: AbstractContextManager[Any] | None = None,
         recompute: RecomputeMode = "none",
     ) -> None:
-        """`takes` names what comes from the stage before; None is the first stage, which takes the batch alone.
-        `ends` says whether it is the last; `recompute` what units compute again in the backward pass."""
+        """`takes` names what comes from the stage before; None is the first stage, which takes the batch alone. `gives`
+        is what goes to the next, in types that both know; None is the last stage, which gives the model's loss or
+        outputs. `recompute` is what units compute again in the backward pass."""
         super().__init__()
         self.model = model
-        self._units, self._takes, self._ends = list(units), takes, ends
+        self._units, self._takes, self._gives = list(units), takes, gives
         run = model.run
         self._runs = {unit: recomputed(recompute, run, model.get_submodule(unit)) for unit in units}  # type: ignore[arg-type]
         # Entered here, around the forward pass alone: a schedule goes backward between two forward passes.
@@ -117,9 +118,9 @@ class Stage(nn.Module):
             carry = model.begin(batch) if self._takes is None else dict(zip(self._takes, carried, strict=True))
             for unit in self._units:
                 carry = self._runs[unit](unit, carry, batch)
-            if self._ends:
+            if self._gives is None:
                 return model.finish(carry, batch)
-        return tuple(_own(tensor, carried) for tensor in carry.values())
+        return tuple(_own(carry[name].to(spec.dtype), carried) for name, spec in self._gives.items())
 
     def unit_modules(self) -> list[nn.Module]:
         """What is compiled, recomputed and gathered as one."""

@@ -20,9 +20,8 @@ from paddock.data.images.samples import EvaluationImages, Images, StoredImages, 
 from paddock.data.images.synthetic import Noise, Shapes
 from paddock.data.images.transforms import normalise, stack
 from paddock.errors import DataError
-from paddock.models.config import ModelConfig, SampleShape
-from paddock.models.labels import IGNORED
-from paddock.models.layers.widen import widest
+from paddock.models.config import IGNORED, ModelConfig, SampleShape
+from paddock.models.layers.basic import widest
 from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 TOP = 5

@@ -17,8 +17,7 @@ from paddock.data.language.corpus import Corpus, SyntheticCorpus, split_document
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.language.windows import EvaluationSamples, TrainingSamples, find_document_ends
 from paddock.errors import DataError
-from paddock.models.config import ModelConfig
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED, ModelConfig
 from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 

@@ -19,8 +19,7 @@ from paddock.data.language.passages import EvaluationPassages, TrainingPassages
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.tokenizers.load import Tokenizer, check_fits
 from paddock.errors import DataError
-from paddock.models.config import ModelConfig
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED, ModelConfig
 from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 SPECIAL = ("cls", "sep", "mask", "pad")

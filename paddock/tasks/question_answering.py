@@ -21,9 +21,8 @@ from paddock.data.questions.config import QuestionAnsweringData
 from paddock.data.questions.features import QuestionFeatures, QuestionFile, load_features
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import text_tokenizer
-from paddock.models.config import ModelConfig
-from paddock.models.labels import IGNORED
-from paddock.models.layers.widen import widest
+from paddock.models.config import IGNORED, ModelConfig
+from paddock.models.layers.basic import widest
 from paddock.tasks.answers import best_spans, no_answer_scores, score_answers, trimmed
 from paddock.tasks.task import INDEX, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 

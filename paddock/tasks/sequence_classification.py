@@ -21,9 +21,8 @@ from paddock.data.loading.sampler import Shuffle
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import text_tokenizer
 from paddock.errors import DataError, bad_value
-from paddock.models.config import ModelConfig
-from paddock.models.labels import IGNORED
-from paddock.models.layers.widen import widest
+from paddock.models.config import IGNORED, ModelConfig
+from paddock.models.layers.basic import widest
 from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 

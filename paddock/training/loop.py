@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
+from paddock.parallel.sharding import average_statistics, statistics_of
 from paddock.parallel.stage import Batch
-from paddock.parallel.statistics import average_statistics, statistics_of
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
 from paddock.training.callbacks import Callback

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import asdict
@@ -102,10 +101,10 @@ def losses_of_outputs(rank: int, values: dict[str, Any]) -> tuple[list[list[floa
     batch = task.collate([samples[index] for index in range(4)])
     engine.train(False)
     asked = {name: tensor for name, tensor in batch.items() if name != "labels"}
-    found = engine.outputs([asked], contextlib.nullcontext())
+    found = engine.outputs([asked])
     there = batch["lengths"][0] if task.judges_outputs else batch["tokens"].shape[1]
     rows = [output[0, : int(there)].flatten().tolist() for output in found]
-    return rows, engine.forward([batch], contextlib.nullcontext())
+    return rows, sum(float(loss) for loss in engine.outputs([batch]))
 
 
 @pytest.mark.parametrize("task", BERT_TASKS)
@@ -138,7 +137,7 @@ def losses_after_beginning(rank: int, recipes: list[dict[str, Any]], path: str) 
         samples = task.training_samples()
         batch = task.collate([samples[index] for index in range(4)])
         engine.train(False)
-        found.append((remarks, engine.forward([batch], contextlib.nullcontext())))
+        found.append((remarks, sum(float(loss) for loss in engine.outputs([batch]))))
     return found
 
 

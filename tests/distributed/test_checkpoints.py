@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import os
@@ -81,7 +80,7 @@ def build(
         micro_batches=accumulation,
     )
     initialize_engine(engine, seed)
-    ema = ExponentialMovingAverage(engine.models, 0.5, engine.parts.values())
+    ema = ExponentialMovingAverage(engine.models, 0.5, engine.stages.values())
     return engine, torch.optim.AdamW(engine.trained, lr=1e-2, foreach=False), ema
 
 
@@ -94,7 +93,7 @@ def step(engine: Engine, optimizer: Optimizer, number: int, before_update: Calla
     batches = [{"tokens": part[:, :-1], "labels": part[:, 1:]} for part in here.chunk(pieces)]
     engine.train()
     count = GLOBAL * TIME
-    loss = torch.tensor(engine.forward_backward(batches, 1 / count, contextlib.nullcontext()), dtype=torch.float64)
+    loss = engine.forward_backward(batches, 1 / count).double()
     if mesh.grid is not None:
         torch.distributed.all_reduce(loss)
     before_update()

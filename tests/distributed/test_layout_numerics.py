@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from paddock.alignment.trace import Trace
 from paddock.config.layouts import with_layout
 from paddock.errors import NumericsError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.models.layers import attention, dropout
 from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.parallel.engine import Engine

@@ -19,7 +19,7 @@ from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import build_mesh
-from paddock.parallel.statistics import average_statistics, statistics_of
+from paddock.parallel.sharding import average_statistics, statistics_of
 from paddock.testing.layouts import trace_all
 from paddock.testing.pool import ProcessPool
 from paddock.testing.tiny import losses, paddock

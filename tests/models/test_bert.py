@@ -14,8 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paddock.errors import ConfigError
 from paddock.models.bert.config import BertConfig, Head
 from paddock.models.bert.model import Bert
-from paddock.models.config import SampleShape
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED, SampleShape
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import example_batch
 

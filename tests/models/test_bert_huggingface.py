@@ -20,7 +20,7 @@ from paddock.jobs.convert import convert
 from paddock.models.bert.config import BertConfig, Head
 from paddock.models.bert.huggingface import from_huggingface_config, tensors, to_huggingface_config
 from paddock.models.bert.model import Bert
-from paddock.models.layers.feed_forward import ACTIVATIONS
+from paddock.models.layers.basic import ACTIVATIONS
 from paddock.models.layers.initialization import initialize
 
 CLASSES: dict[Head, Any] = {

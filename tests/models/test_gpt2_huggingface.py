@@ -25,7 +25,7 @@ from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.huggingface import from_huggingface_config, tensors, to_huggingface_config
 from paddock.models.gpt2.model import GPT2
-from paddock.models.layers.feed_forward import ACTIVATIONS
+from paddock.models.layers.basic import ACTIVATIONS
 
 SHAPES: list[dict[str, Any]] = [
     {},

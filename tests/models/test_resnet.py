@@ -184,7 +184,7 @@ def test_initial_weights() -> None:
 def test_recomputing_changes_neither_gradients_nor_statistics(mode: Any) -> None:
     models = [build(arch="resnet18", norm="batch").train() for _ in range(2)]
     for model, recompute in zip(models, ("none", mode), strict=True):
-        stage = Stage(model, model.units(), None, True, recompute=recompute)
+        stage = Stage(model, model.units(), None, None, recompute=recompute)
         stage(batch={"images": images(), "labels": torch.tensor([1, 2, 3])}).backward()
     for (name, expected), tensor in zip(models[0].state_dict().items(), models[1].state_dict().values(), strict=True):
         torch.testing.assert_close(tensor, expected, msg=name)

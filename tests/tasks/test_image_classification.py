@@ -23,7 +23,7 @@ from paddock.data.images.transforms import evaluation_transform
 from paddock.data.loading.sampler import evaluation_batches
 from paddock.errors import ConfigError, DataError
 from paddock.inference.trained import open_trained
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.image_classification import ImageClassification, better_classes
 from paddock.tasks.task import Judgement

@@ -14,7 +14,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.errors import ConfigError, DataError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.tasks.task import Judgement
 from paddock.testing.layouts import small_bert

@@ -16,7 +16,7 @@ from paddock.devices import adapter_named
 from paddock.errors import ConfigError, MachineError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
-from paddock.models.layers import widen
+from paddock.models.layers import basic
 from paddock.models.layers.initialization import initialize
 from paddock.parallel import gradient_norm as gradient_norm_module
 from paddock.parallel.config import RecomputeMode
@@ -94,7 +94,7 @@ def test_only_devices_that_have_double_precision_sum_in_it(
     adapter = dataclasses.replace(CPU, float64=has_double, computes_on_host=False)
     summed: list[torch.dtype] = []
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: summed.append(tensor.dtype))
-    for module in (gradient_norm_module, widen):
+    for module in (gradient_norm_module, basic):
         monkeypatch.setattr(module, "adapter_of", lambda device: adapter)
     layer = nn.Linear(2, 1)
     layer.weight.grad, layer.bias.grad = torch.tensor([[2.0, 3.0]]), torch.tensor([6.0])
@@ -104,7 +104,7 @@ def test_only_devices_that_have_double_precision_sum_in_it(
     world = World(0, 2, adapter, torch.device("cpu"))
     assert world.read_sums([torch.tensor(0.5), squares]) == [0.5, pytest.approx(49.0)]
     assert summed == [dtype]
-    assert widen.widest(torch.ones(1, dtype=torch.bfloat16)).dtype == dtype
+    assert basic.widest(torch.ones(1, dtype=torch.bfloat16)).dtype == dtype
 
 
 def test_norm_and_scaling_of_gradients() -> None:
@@ -162,7 +162,7 @@ def test_the_first_bad_module_is_named() -> None:
 
 def gradients(model: GPT2, recompute: RecomputeMode = "none") -> tuple[float, list[torch.Tensor]]:
     seed_step(0, 3, 0)
-    loss = Stage(model, model.units(), None, True, recompute=recompute)(batch={"tokens": tokens(), "labels": tokens()})
+    loss = Stage(model, model.units(), None, None, recompute=recompute)(batch={"tokens": tokens(), "labels": tokens()})
     loss.backward()
     return float(loss.detach()), [p.grad.clone() for p in model.parameters() if p.grad is not None]
 

@@ -21,7 +21,7 @@ from paddock.data.images.files import ImageFiles
 from paddock.data.images.transforms import draw_mix, evaluation_transform, partner_of, training_transform
 from paddock.data.loading.sampler import Shuffle
 from paddock.errors import DataError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 
 Sample = dict[str, Any]
 

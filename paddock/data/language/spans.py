@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from paddock.data.language.corpus import Sample
 from paddock.data.language.passages import Passages
 from paddock.errors import ConfigError, bad_value
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 
 Tokens = NDArray[np.int64]
 

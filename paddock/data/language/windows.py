@@ -26,7 +26,7 @@ from paddock.data.language.corpus import BLOCK, Corpus, Sample, TokenLocator, se
 from paddock.data.language.epoch_index import EpochIndexes
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 
 
 @dataclass(frozen=True)

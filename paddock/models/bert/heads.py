@@ -8,12 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paddock.models.bert.config import BertConfig
-from paddock.models.labels import IGNORED
-from paddock.models.layers.basic import LayerNorm, Linear
+from paddock.models.config import IGNORED
+from paddock.models.layers.basic import ACTIVATIONS, LayerNorm, Linear, widen
 from paddock.models.layers.cross_entropy import VocabularyHead
 from paddock.models.layers.dropout import Dropout
-from paddock.models.layers.feed_forward import ACTIVATIONS
-from paddock.models.layers.widen import widen
 from paddock.models.model import Batch
 
 

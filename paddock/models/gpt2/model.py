@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.layers.attention import SelfAttention
-from paddock.models.layers.basic import Embedding, LayerNorm
+from paddock.models.layers.basic import Embedding, FeedForward, LayerNorm
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.cross_entropy import VocabularyHead
 from paddock.models.layers.dropout import Dropout
-from paddock.models.layers.feed_forward import FeedForward
 from paddock.models.layers.initialization import Initial
 from paddock.models.model import Batch, Carry, Model
 

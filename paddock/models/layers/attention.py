@@ -51,9 +51,9 @@ class SelfAttention(nn.Module):
         if cache is not None:
             mixed = self._continue(query, key, value, cache)
         elif self.causal:
-            mixed = causal_attention(query, key, value, self.dropout.active_rate, segments, self.dropout.shard)
+            mixed = causal_attention(query, key, value, self.dropout.active_rate, segments, self.dropout.tensor_rank)
         else:
-            mixed = full_attention(query, key, value, self.dropout.active_rate, lengths, self.dropout.shard)
+            mixed = full_attention(query, key, value, self.dropout.active_rate, lengths, self.dropout.tensor_rank)
         return self.output(mixed.transpose(1, 2).reshape(batch, time, -1))
 
     def _continue(self, query: Tensor, key: Tensor, value: Tensor, cache: KeyValueCache) -> Tensor:
@@ -75,15 +75,15 @@ def causal_attention(
     value: Tensor,
     rate: float,
     segments: Tensor | None = None,
-    shard: int | None = None,
+    tensor_rank: int | None = None,
 ) -> Tensor:
     """Attention of every position to itself and those before it; all are [batch, heads, time, head size].
 
     With `segments` [batch, time], which number the documents of a sample, only to those of its own document.
     """
     if rate > 0.0 and adapter_of(query.device).computes_on_host:
-        return dropped_attention(query, key, value, draw_seed(shard), rate, causal=True, segments=segments)
-    with masks_of(shard if rate > 0.0 else None, query.device):
+        return dropped_attention(query, key, value, draw_seed(tensor_rank), rate, causal=True, segments=segments)
+    with masks_of(tensor_rank if rate > 0.0 else None, query.device):
         if segments is None:
             return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=rate)
         time = query.shape[2]
@@ -98,7 +98,7 @@ def full_attention(
     value: Tensor,
     rate: float,
     lengths: Tensor | None = None,
-    shard: int | None = None,
+    tensor_rank: int | None = None,
 ) -> Tensor:
     """Attention of every position to every other; all are [batch, heads, time, head size].
 
@@ -106,11 +106,11 @@ def full_attention(
     gathers is nobody's to use.
     """
     if rate > 0.0 and adapter_of(query.device).computes_on_host:
-        return dropped_attention(query, key, value, draw_seed(shard), rate, causal=False, lengths=lengths)
+        return dropped_attention(query, key, value, draw_seed(tensor_rank), rate, causal=False, lengths=lengths)
     visible = None
     if lengths is not None and not _are_full(lengths, key.shape[2]):
         visible = (torch.arange(key.shape[2], device=key.device) < lengths.unsqueeze(-1))[:, None, None, :]
-    with masks_of(shard if rate > 0.0 else None, query.device):
+    with masks_of(tensor_rank if rate > 0.0 else None, query.device):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=rate)
 
 

@@ -1,11 +1,32 @@
-"""torch's layers without their own random beginnings: a model's weights are drawn by name, once it is built."""
+"""torch's layers without their own random beginnings (a model's weights are drawn by name, once it is built), and where
+few bits are not enough.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paddock.models.layers.widen import widen
+from paddock.devices import adapter_of
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """float32, or float64 where that is what is computed in."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def widen(x: Tensor) -> Tensor:
+    """The same numbers in the wide type; nothing is copied if they have it."""
+    return x.to(wide(x.dtype))
+
+
+def widest(x: Tensor) -> Tensor:
+    """The same numbers in float64 where their device has it, else in float32: for sums over many samples."""
+    return x.to(torch.float64 if adapter_of(x.device).float64 else torch.float32)
 
 
 class Linear(nn.Linear):
@@ -27,3 +48,23 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, widen(self.weight), widen(self.bias), self.eps)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
+
+
+class FeedForward(nn.Module):
+    """Widen, bend, narrow."""
+
+    def __init__(self, hidden: int, width: int, activation: str) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.input = Linear(hidden, width)
+        self.output = Linear(width, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(self.activation(self.input(x)))

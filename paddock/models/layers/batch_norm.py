@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paddock.models.layers.widen import widen
+from paddock.models.layers.basic import widen
 from paddock.parallel.recompute import is_recomputing
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paddock.models.labels import IGNORED
-from paddock.models.layers.widen import wide, widen
+from paddock.models.config import IGNORED
+from paddock.models.layers.basic import wide, widen
 from paddock.parallel.vocabulary import VocabularyPartition
 
 CHUNK_ELEMENTS = 2**26

@@ -23,8 +23,9 @@ RESOLUTION = 2**16
 class Dropout(nn.Module):
     """Dropout as a layer, so that whoever cuts a model over processes can tell each which masks are its own."""
 
-    shard: int | None = None
-    """Which part of the activations is here, where several processes hold different parts: each drops others."""
+    tensor_rank: int | None = None
+    """Of the tensor-parallel process that this is, where each holds other activations, and drops others; None where
+    all hold the same."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -36,39 +37,39 @@ class Dropout(nn.Module):
         return self.rate if self.training else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.rate, self.training, self.shard)
+        return dropout(x, self.rate, self.training, self.tensor_rank)
 
     def extra_repr(self) -> str:
         return f"{self.rate}"
 
 
-def dropout(x: Tensor, rate: float, training: bool, shard: int | None = None) -> Tensor:
+def dropout(x: Tensor, rate: float, training: bool, tensor_rank: int | None = None) -> Tensor:
     """Zero each element with probability `rate` and scale up the rest.
 
-    Processes that hold the same activations draw the same mask; those that hold different shards of them say
-    which, and draw different ones.
+    Processes that hold the same activations draw the same mask; those that hold different parts of them say
+    who they are, and draw different ones.
     """
     if rate == 0.0 or not training:
         return x
     if not adapter_of(x.device).computes_on_host:
-        with masks_of(shard, x.device):
+        with masks_of(tensor_rank, x.device):
             return F.dropout(x, rate)
-    return x * random_mask(draw_seed(shard), list(x.shape), rate) * scale_of_kept(rate)
+    return x * random_mask(draw_seed(tensor_rank), list(x.shape), rate) * scale_of_kept(rate)
 
 
-def draw_seed(shard: int | None = None) -> Tensor:
+def draw_seed(tensor_rank: int | None = None) -> Tensor:
     """A seed from torch's generator, so that whoever seeds that generator knows the masks."""
-    first = shard or 0
+    first = tensor_rank or 0
     return torch.randint(first, first + 2**62, (), dtype=torch.int64)
 
 
 @contextmanager
-def masks_of(shard: int | None, device: torch.device) -> Iterator[None]:
-    """Inside, an accelerator's own generator draws what is meant for this shard; outside, all shards stay in step."""
-    if shard is None:
+def masks_of(tensor_rank: int | None, device: torch.device) -> Iterator[None]:
+    """Inside, an accelerator's own generator draws the masks of this rank; outside, all ranks stay in step."""
+    if tensor_rank is None:
         yield
         return
-    seed = int(draw_seed(shard))  # before the fork, whose end undoes every draw: the next mask is another one
+    seed = int(draw_seed(tensor_rank))  # before the fork, whose end undoes every draw: the next mask is another one
     with torch.random.fork_rng([device], device_type=device.type):
         torch.manual_seed(seed)
         yield

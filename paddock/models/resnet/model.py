@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
+from paddock.models.layers.basic import widen
 from paddock.models.layers.batch_norm import BatchNorm
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.initialization import Initial
-from paddock.models.layers.widen import widen
 from paddock.models.model import Batch, Carry, Model
 from paddock.models.resnet import config as shape
 from paddock.models.resnet.config import ResNetConfig

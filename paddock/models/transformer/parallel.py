@@ -61,7 +61,7 @@ class MasksOfTheirOwn(ParallelStyle):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         assert isinstance(module, Dropout)
-        module.shard = device_mesh.get_local_rank()
+        module.tensor_rank = device_mesh.get_local_rank()
         return module
 
 

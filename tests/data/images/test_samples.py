@@ -19,7 +19,7 @@ from paddock.data.images.transforms import training_transform
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
 from paddock.errors import DataError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.image_classification import ImageClassification
 from paddock.testing.images import encoded, picture, write_folder

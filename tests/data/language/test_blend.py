@@ -18,7 +18,7 @@ from paddock.data.language.corpus import Sample
 from paddock.data.language.prepare import PreparedCorpus
 from paddock.data.language.windows import EvaluationSamples, TrainingSamples
 from paddock.errors import ConfigError, DataError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.tasks.language_modeling import LanguageModeling
 from paddock.testing.corpora import NumberedCorpus, write_corpus
 

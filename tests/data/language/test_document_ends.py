@@ -11,7 +11,7 @@ from paddock.data.config import CorpusConfig
 from paddock.data.language.windows import DocumentEnds, EvaluationSamples, TrainingSamples, find_document_ends
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.errors import ConfigError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.testing.corpora import NumberedCorpus
 
 END = 3

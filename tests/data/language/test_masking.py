@@ -13,7 +13,7 @@ from paddock.data.language.corpus import Sample, SyntheticCorpus
 from paddock.data.language.masking import MaskedLanguageModel, MaskOptions, MaskTokens, _fill
 from paddock.data.language.passages import EvaluationPassages, TrainingPassages
 from paddock.errors import ConfigError, DataError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.testing.corpora import NumberedCorpus
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3

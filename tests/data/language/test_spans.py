@@ -13,7 +13,7 @@ from paddock.data.language.corpus import SyntheticCorpus
 from paddock.data.language.passages import EvaluationPassages, Passages, TrainingPassages
 from paddock.data.language.spans import SpanCorruption, SpanOptions, SpanTokens
 from paddock.errors import ConfigError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.testing.corpora import NumberedCorpus
 
 PAD, END = 0, 1

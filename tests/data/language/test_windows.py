@@ -14,7 +14,7 @@ from paddock.data.language.corpus import SyntheticCorpus, split_documents
 from paddock.data.language.windows import EvaluationSamples, TrainingSamples
 from paddock.data.loading.sampler import Shuffle
 from paddock.errors import DataError
-from paddock.models.labels import IGNORED
+from paddock.models.config import IGNORED
 from paddock.testing.corpora import HugeCorpus, NumberedCorpus, tokens_of
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=10).filter(

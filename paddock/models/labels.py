@@ -1,3 +1,0 @@
-"""The label of a position that does not count in the loss: torch's own convention."""
-
-IGNORED = -100
