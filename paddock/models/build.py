@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import torch
@@ -87,7 +88,7 @@ def build_engine(
     pipeline = Pipeline(
         stages,
         plan.last_units,
-        plan.blueprint,
+        plan.carries_of,
         plan.example,
         parallel.schedule,
         mesh,
@@ -111,12 +112,10 @@ class _StagePlan:
     def __init__(self, config: ModelConfig, assignment: list[int], sequence_parts: int) -> None:
         self._config, self._count = config, assignment[-1] + 1
         self._stages = range(self._count)
-        self._whole = _on_meta(config)
-        names = self._whole.units()
-        assert len(names) == len(assignment), "the costs of a family are those of its units"
+        self._sequence_parts = sequence_parts
+        names = [cost.name for cost in config.units(SampleShape(1, 1))[1:-1]]
         self._units = [[names[at] for at in units_of(stage, assignment)] for stage in self._stages]
         self.last_units = [units[-1] for units in self._units]
-        self.blueprint = Blueprint(self._whole, sequence_parts)
         self._uses: dict[str, set[str]] = {}
         self._carries: dict[str, Carry] = {}
 
@@ -124,14 +123,18 @@ class _StagePlan:
         """Find out what goes from unit to unit of such a micro-batch, and which parameters each uses. Where one stage
         is all, nobody needs to know."""
         self.example = example
-        self._uses = self.blueprint.parameters(example)
-        self._carries = self.blueprint.carries(example)
+        self._uses = _blueprint(self._config, torch.get_default_dtype()).parameters(example)
+        self._carries = self.carries_of(example)
+
+    def carries_of(self, batch: Batch) -> dict[str, Carry]:
+        """What each unit hands on of a micro-batch."""
+        return _blueprint(self._config, torch.get_default_dtype()).carries(batch, self._sequence_parts)
 
     def stage(self, index: int, autocast: AbstractContextManager[Any] | None, recompute: RecomputeMode) -> Stage:
         """A stage of the model, with what it needs of it and nothing else."""
-        if self._count == 1:
-            return Stage(self._whole.train(), self._units[0], None, None, autocast, recompute)
         model = _on_meta(self._config)
+        if self._count == 1:
+            return Stage(model, self._units[0], None, None, autocast, recompute)
         prune(model, self._needs(index))
         takes = list(self._carries[self.last_units[index - 1]]) if index else None
         gives = None if index == self._count - 1 else self._carries[self.last_units[index]]
@@ -171,6 +174,12 @@ def optimize_for_inference(models: Sequence[nn.Module]) -> None:
         assert isinstance(model, Model)
         if not any(isinstance(tensor.data, DTensor) for tensor in model.parameters()):
             family_named(model.config.family).optimize_for_inference(model)
+
+
+@cache
+def _blueprint(config: ModelConfig, dtype: torch.dtype) -> Blueprint:
+    """Of a config's model; kept, since its units are looked at one by one."""
+    return Blueprint(_on_meta(config))
 
 
 def _on_meta(config: ModelConfig) -> Model:

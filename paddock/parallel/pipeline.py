@@ -19,7 +19,7 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 from paddock.parallel.config import ScheduleName
 from paddock.parallel.mesh import PIPELINE, Mesh
 from paddock.parallel.schedules import ENGINE_NAMES, FOLDED, LOOPED
-from paddock.parallel.stage import Batch, Blueprint, Carry, Stage
+from paddock.parallel.stage import Batch, Carry, Stage
 
 
 class Pipeline:
@@ -33,7 +33,7 @@ class Pipeline:
         self,
         stages: dict[int, Stage],
         last_units: Sequence[str],
-        blueprint: Blueprint,
+        carries_of: Callable[[Batch], dict[str, Carry]],
         example: Batch,
         schedule: ScheduleName,
         mesh: Mesh,
@@ -41,12 +41,13 @@ class Pipeline:
         micro_batches: int,
         entangled: Collection[int] = (),
     ) -> None:
-        """`last_units` has the last unit of every stage, after which the carry goes on; `example` is a micro-batch as
-        training has them. Stages that are `entangled` use a parameter in several of their parts."""
+        """`last_units` has the last unit of every stage, after which the carry goes on; `carries_of` says what that is
+        for a micro-batch, and `example` is one as training has them. Stages that are `entangled` use a parameter in
+        several of their parts."""
         count = len(last_units)
-        carries = blueprint.carries(example)
+        carries = carries_of(example)
         self._group, self._rank, self._device = mesh.group(PIPELINE), mesh.pipeline_rank, device
-        self._blueprint, self._last_units = blueprint, last_units
+        self._carries_of, self._last_units = carries_of, last_units
         loss = torch.empty((), device="meta", requires_grad=True)
         self._stages = [
             TimedStage(
@@ -116,7 +117,7 @@ class Pipeline:
         return found
 
     def _receive(self, stage: int, batch: Batch) -> tuple[Tensor, ...]:
-        carry = self._blueprint.carries(batch)[self._last_units[stage]]
+        carry = self._carries_of(batch)[self._last_units[stage]]
         tensors = tuple(spec.empty(self._device) for spec in carry.values())
         for tensor in tensors:
             dist.recv(tensor, group=self._group, group_src=self._holder(stage))

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from paddock.parallel.config import RecomputeMode
 from paddock.parallel.recompute import recomputed
@@ -43,6 +44,11 @@ class TensorSpec:
     def empty(self, device: torch.device | str) -> Tensor:
         return torch.empty(self.shape, dtype=self.dtype, device=device)
 
+    def cut(self, parts: int) -> TensorSpec:
+        """One of so many equal parts along the second dimension."""
+        first, second, *others = self.shape
+        return TensorSpec((first, second // parts, *others), self.dtype)
+
 
 Carry = dict[str, TensorSpec]
 
@@ -50,43 +56,58 @@ Carry = dict[str, TensorSpec]
 class Blueprint:
     """A whole model without memory: what its units hand on, and which parameters each uses."""
 
-    def __init__(self, model: nn.Module, sequence_parts: int = 1) -> None:
-        """`sequence_parts`: over how many processes activations between units are cut along their second dimension."""
+    def __init__(self, model: nn.Module) -> None:
         self._model: Any = model.eval()
-        self._parts = sequence_parts
-        self._known: dict[tuple[Any, ...], dict[str, Carry]] = {}
+        self._seen: dict[tuple[Any, ...], tuple[dict[str, Carry], dict[str, set[str]]]] = {}
 
-    def carries(self, batch: Batch) -> dict[str, Carry]:
-        """What the beginning and each unit hands on of such a batch, on one process."""
-        key = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
-        if key not in self._known:
-            model, given, found = self._model, _on_meta(batch), {}
-            with torch.no_grad():
-                carry = model.begin(given)
-                found[BEGIN] = self._spec(carry)
-                for unit in model.units():
-                    carry = model.run(unit, carry, given)
-                    found[unit] = self._spec(carry)
-            self._known[key] = found
-        return self._known[key]
+    def carries(self, batch: Batch, sequence_parts: int = 1) -> dict[str, Carry]:
+        """What the beginning and each unit hands on of such a batch, on one process: `sequence_parts` say over how many
+        activations are cut along their second dimension."""
+        whole, _ = self._look(batch, finish=False)
+        if sequence_parts == 1:
+            return whole
+        return {unit: {name: spec.cut(sequence_parts) for name, spec in carry.items()} for unit, carry in whole.items()}
 
     def parameters(self, batch: Batch) -> dict[str, set[str]]:
-        """The names of the parameters that the beginning, each unit and the end use: those that get a gradient."""
-        model, given = self._model, _on_meta(batch)
-        named = dict(model.named_parameters())
-        carry = model.begin(given)
-        found = {BEGIN: _used(carry, named)}
-        for unit in model.units():
-            carry = model.run(unit, _cut_off(carry), given)
-            found[unit] = _used(carry, named)
-        return {**found, FINISH: _used({"loss": model.finish(_cut_off(carry), given)}, named)}
+        """The names of the parameters that the beginning, each unit and the end use."""
+        return self._look(batch, finish=True)[1]
 
-    def _spec(self, carry: Mapping[str, Tensor]) -> Carry:
-        return {name: TensorSpec(self._cut(tensor.shape), tensor.dtype) for name, tensor in carry.items()}
+    def _look(self, batch: Batch, finish: bool) -> tuple[dict[str, Carry], dict[str, set[str]]]:
+        key = (finish, *((name, tensor.shape, tensor.dtype) for name, tensor in batch.items()))
+        if key not in self._seen:
+            model, given = self._model, {name: tensor.to("meta") for name, tensor in batch.items()}
+            carries: dict[str, Carry] = {}
+            used: dict[str, set[str]] = {}
+            with torch.no_grad(), _UsedParameters(model) as watch:
+                carry = model.begin(given)
+                carries[BEGIN], used[BEGIN] = _spec(carry), watch.take()
+                for unit in model.units():
+                    carry = model.run(unit, carry, given)
+                    carries[unit], used[unit] = _spec(carry), watch.take()
+                if finish:
+                    model.finish(carry, given)
+                    used[FINISH] = watch.take()
+            self._seen[key] = carries, used
+        return self._seen[key]
 
-    def _cut(self, shape: Sequence[int]) -> tuple[int, ...]:
-        batch, time, *others = shape
-        return (batch, time // self._parts, *others) if self._parts > 1 else tuple(shape)
+
+class _UsedParameters(TorchFunctionMode):
+    """Hears of every parameter of a model that a function of torch is given."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._used: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = (*args, *kwargs.values()) if kwargs else args
+        self._used |= {self._names[id(one)] for one in given if id(one) in self._names}
+        return func(*args, **(kwargs or {}))
+
+    def take(self) -> set[str]:
+        """Those since the last time."""
+        used, self._used = self._used, set()
+        return used
 
 
 class Stage(nn.Module):
@@ -138,20 +159,8 @@ def prune(model: nn.Module, needed: set[str]) -> None:
             prune(child, kept)
 
 
-def _on_meta(batch: Batch) -> dict[str, Tensor]:
-    return {name: tensor.to("meta") for name, tensor in batch.items()}
-
-
-def _cut_off(carry: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().requires_grad_() for name, tensor in carry.items()}
-
-
-def _used(outputs: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> set[str]:
-    differentiable = [tensor for tensor in outputs.values() if tensor.requires_grad]
-    gradients = torch.autograd.grad(
-        differentiable, list(parameters.values()), [torch.ones_like(one) for one in differentiable], allow_unused=True
-    )
-    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
+def _spec(carry: Mapping[str, Tensor]) -> Carry:
+    return {name: TensorSpec(tuple(tensor.shape), tensor.dtype) for name, tensor in carry.items()}
 
 
 def _own(tensor: Tensor, carried: Sequence[Tensor]) -> Tensor:

@@ -14,7 +14,6 @@ from paddock.evaluation.held_out import evaluate
 from paddock.tasks.registry import build_task
 from paddock.testing.layouts import small_recipe, this_world
 from paddock.testing.pool import ProcessPool
-from paddock.training.precision import autocast_for
 from paddock.training.run import engine_for
 
 PATIENCE = 120.0
@@ -26,8 +25,7 @@ def measure(rank: int, values: dict[str, Any], samples: int) -> dict[str, float]
     recipe, world = recipe_from_dict(values), this_world()
     task, arithmetic = build_task(recipe), arithmetic_of(recipe, world.size)
     engine = engine_for(recipe, arithmetic, world)
-    autocast = autocast_for(recipe.precision, world.adapter)
-    return evaluate(task, engine, task.validation_samples(), world, arithmetic.batch.micro, autocast, samples)
+    return evaluate(task, engine, task.validation_samples(), world, arithmetic.batch.micro, samples)
 
 
 @pytest.mark.parametrize(

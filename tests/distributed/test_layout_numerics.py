@@ -220,7 +220,7 @@ def cross_entropy_in_parts(rank: int) -> tuple[float, Tensor, Tensor]:
     hidden, weight, labels = head_inputs()
     rows = -(-len(weight) // dist.get_world_size())
     part = weight.detach()[rank * rows : (rank + 1) * rows].clone().requires_grad_()
-    loss = linear_cross_entropy(hidden, part, labels, VocabularyPartition(rank * rows, dist.group.WORLD))  # type: ignore[arg-type]
+    loss = linear_cross_entropy(hidden, part, labels, VocabularyPartition(len(weight), rank, dist.group.WORLD))  # type: ignore[arg-type]
     loss.backward()
     assert hidden.grad is not None and part.grad is not None
     return float(loss.detach()), hidden.grad, part.grad

@@ -14,7 +14,6 @@ from paddock.evaluation.held_out import evaluate
 from paddock.tasks.registry import build_task
 from paddock.testing.layouts import small_bert, this_world
 from paddock.testing.pool import ProcessPool
-from paddock.training.precision import autocast_for
 from paddock.training.run import engine_for
 
 PoolOf = Callable[[int], ProcessPool]
@@ -27,9 +26,8 @@ def measure(rank: int, recipes: list[dict[str, Any]], limit: int | None) -> list
         recipe = recipe_from_dict(values)
         task, arithmetic = build_task(recipe), arithmetic_of(recipe, world.size)
         engine = engine_for(recipe, arithmetic, world)
-        autocast = autocast_for(recipe.precision, world.adapter)
         samples = task.validation_samples()
-        found.append(evaluate(task, engine, samples, world, arithmetic.batch.micro, autocast, limit))
+        found.append(evaluate(task, engine, samples, world, arithmetic.batch.micro, limit))
     return found
 
 
