@@ -126,7 +126,10 @@ def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
 def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
     """Whether this run goes on in its own directory."""
     load = checkpoint.load
-    return load == "auto" or (load is not None and Path(load).expanduser().resolve() == run_dir.resolve())
+    if load is None or load == "auto":
+        return load == "auto"
+    holds_others = (run_dir / "config.json").is_file()  # a Hugging Face folder, which a run begins from
+    return Path(load).expanduser().resolve() == run_dir.resolve() and not holds_others
 
 
 def work(payload: dict[str, Any]) -> None:

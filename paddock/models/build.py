@@ -28,7 +28,7 @@ from paddock.parallel.mesh import DATA, TENSOR, Mesh
 from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
 from paddock.parallel.sharding import apply_data_parallel
 from paddock.parallel.shared_parameters import SharedParameters
-from paddock.parallel.stage import BEGIN, FINISH, Batch, Blueprint, Carry, Stage, prune
+from paddock.parallel.stage import BEGIN, FINISH, Batch, Blueprint, CarrySpec, Stage, prune
 
 
 def assign_stages(config: ModelConfig, parallel: ParallelConfig, shape: SampleShape) -> list[int]:
@@ -114,10 +114,11 @@ class _StagePlan:
         self._stages = range(self._count)
         self._sequence_parts = sequence_parts
         names = [cost.name for cost in config.units(SampleShape(1, 1))[1:-1]]
+        assert len(names) == len(assignment), "every unit has a stage"
         self._units = [[names[at] for at in units_of(stage, assignment)] for stage in self._stages]
         self.last_units = [units[-1] for units in self._units]
         self._uses: dict[str, set[str]] = {}
-        self._carries: dict[str, Carry] = {}
+        self._carries: dict[str, CarrySpec] = {}
 
     def look_at(self, example: Batch) -> None:
         """Find out what goes from unit to unit of such a micro-batch, and which parameters each uses. Where one stage
@@ -126,7 +127,7 @@ class _StagePlan:
         self._uses = _blueprint(self._config, torch.get_default_dtype()).parameters(example)
         self._carries = self.carries_of(example)
 
-    def carries_of(self, batch: Batch) -> dict[str, Carry]:
+    def carries_of(self, batch: Batch) -> dict[str, CarrySpec]:
         """What each unit hands on of a micro-batch."""
         return _blueprint(self._config, torch.get_default_dtype()).carries(batch, self._sequence_parts)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Self
 
 from paddock.errors import bad_value
+from paddock.parallel.schedules import BEGIN as BEGIN
+from paddock.parallel.schedules import FINISH as FINISH
 from paddock.schema import ConfigModel
 
 IGNORED = -100
 """The label of a position that does not count in the loss: torch's own convention."""
-BEGIN, FINISH = "begin", "finish"
-"""The names of what comes before and after the units, in a list of costs."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Engine:
         self._shard, self._pipeline = shard, pipeline
         everything = [parameter for stage in stages.values() for parameter in stage.parameters()]
         self.trained = [parameter for parameter in everything if parameter.requires_grad]
+        self._device = self.trained[0].device
         extra = {id(parameter) for parameter in (() if shared is None else shared.counted_elsewhere)}
         self._counted = [parameter for parameter in self.trained if id(parameter) not in extra]
 
@@ -87,14 +88,14 @@ class Engine:
 
     def squared_norm(self) -> Tensor:
         """This process's contribution to the square of the gradient norm over the whole model."""
-        return squared_norm(self._counted, self.mesh)
+        return squared_norm(self._counted, self.mesh, self._device)
 
     def gradient_norms(self, names: Sequence[str]) -> list[float]:
         """The norm of each parameter's gradient over the whole model: for finding what went another way."""
         counted = {id(parameter) for parameter in self._counted}
         named = [pair for model in self.models for pair in model.named_parameters()]
         here = {name: parameter for name, parameter in named if id(parameter) in counted}
-        return gradient_norms(here, names, self.mesh)
+        return gradient_norms(here, names, self.mesh, self._device)
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients."""

@@ -17,7 +17,7 @@ PIECE = 2**12
 """Elements whose squares single precision can add up without loss that matters."""
 
 
-def squared_norm(parameters: Sequence[nn.Parameter], mesh: Mesh) -> Tensor:
+def squared_norm(parameters: Sequence[nn.Parameter], mesh: Mesh, device: torch.device) -> Tensor:
     """This process's part of the squared Euclidean norm over every parameter of the whole model, each element counted
     once; it stays on the device.
 
@@ -28,10 +28,12 @@ def squared_norm(parameters: Sequence[nn.Parameter], mesh: Mesh) -> Tensor:
         _sum_of_squares(gradients) / copies
         for copies, gradients in _by_copies(parameters, mesh.layout.data * mesh.layout.tensor).items()
     ]
-    return torch.stack(parts).sum() if parts else torch.zeros((), device=parameters[0].device)
+    return torch.stack(parts).sum() if parts else torch.zeros((), device=device)
 
 
-def gradient_norms(parameters: Mapping[str, nn.Parameter], names: Sequence[str], mesh: Mesh) -> list[float]:
+def gradient_norms(
+    parameters: Mapping[str, nn.Parameter], names: Sequence[str], mesh: Mesh, device: torch.device
+) -> list[float]:
     """The norm of each parameter of the whole model, in the order of `names`; `parameters` are those here.
 
     What a process does not hold it adds nothing to, so it may know any part of the names.
@@ -41,7 +43,7 @@ def gradient_norms(parameters: Mapping[str, nn.Parameter], names: Sequence[str],
         if name in parameters:
             for copies, gradients in _by_copies([parameters[name]], mesh.layout.data * mesh.layout.tensor).items():
                 squares[index] = _sum_of_squares(gradients).cpu() / copies
-    return _over_all_processes(squares, list(parameters.values()), mesh).sqrt().tolist()
+    return _over_all_processes(squares, mesh, device).sqrt().tolist()
 
 
 def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
@@ -69,10 +71,9 @@ def _in_pieces(gradient: Tensor) -> Tensor:
     return norms.double().square().sum() + rest.double().square()
 
 
-def _over_all_processes(squares: Tensor, parameters: Sequence[nn.Parameter], mesh: Mesh) -> Tensor:
+def _over_all_processes(squares: Tensor, mesh: Mesh, device: torch.device) -> Tensor:
     if mesh.grid is None:
         return squares
-    device = parameters[0].device
     total = squares.to(torch.float64 if adapter_of(device).float64 else torch.float32).to(device)
     dist.all_reduce(total)
     return total.cpu().double()

@@ -134,12 +134,20 @@ def legal_micro_batches(schedule: ScheduleName, pipeline: int) -> str:
 
 
 def may_compile(config: ParallelConfig) -> bool:
-    """Schedules that cut the backward pass in two need the graph that compiling hides."""
-    return config.pipeline == 1 or config.schedule not in SPLIT_BACKWARD
+    """Schedules that cut the backward pass in two need the graph that compiling hides, and so does a choice of what to
+    compute again."""
+    return config.recompute != "selective" and (config.pipeline == 1 or config.schedule not in SPLIT_BACKWARD)
 
 
 def check_compile(config: ParallelConfig, compiles: str) -> None:
     """Whether blocks can be compiled, where that is asked for."""
+    if compiles == "on" and config.recompute == "selective":
+        raise bad_value(
+            "train.compile",
+            "on",
+            "parallel.recompute = selective chooses among operations, which compiled units do not show",
+            "set --train.compile off, or --parallel.recompute full or none",
+        )
     if compiles == "on" and not may_compile(config):
         raise bad_value(
             "train.compile",

@@ -19,7 +19,7 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 from paddock.parallel.config import ScheduleName
 from paddock.parallel.mesh import PIPELINE, Mesh
 from paddock.parallel.schedules import ENGINE_NAMES, FOLDED, LOOPED
-from paddock.parallel.stage import Batch, Carry, Stage
+from paddock.parallel.stage import Batch, CarrySpec, Stage
 
 
 class Pipeline:
@@ -33,7 +33,7 @@ class Pipeline:
         self,
         stages: dict[int, Stage],
         last_units: Sequence[str],
-        carries_of: Callable[[Batch], dict[str, Carry]],
+        carries_of: Callable[[Batch], dict[str, CarrySpec]],
         example: Batch,
         schedule: ScheduleName,
         mesh: Mesh,
@@ -164,6 +164,6 @@ def _nothing_later() -> Callable[[], None]:
     return lambda: None
 
 
-def _as_meta(carry: Carry) -> tuple[Tensor, ...]:
+def _as_meta(carry: CarrySpec) -> tuple[Tensor, ...]:
     """As torch's stages want to be told of what comes and goes."""
     return tuple(spec.empty("meta").requires_grad_(spec.dtype.is_floating_point) for spec in carry.values())

@@ -13,6 +13,8 @@ from typing import Any
 
 from paddock.parallel.config import ScheduleName
 
+BEGIN, FINISH = "begin", "finish"
+"""What comes before and after a model's units, among their names."""
 ENGINE_NAMES: dict[ScheduleName, str] = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",

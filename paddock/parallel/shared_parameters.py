@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from paddock.parallel.mesh import Mesh, group_of
 from paddock.parallel.placement import local
@@ -36,16 +36,14 @@ class SharedParameters:
                 continue
             copies = {stage: here[stage].get_parameter(name) for stage in stages if stage in here}
             self.counted_elsewhere += [copy for stage, copy in copies.items() if stage != stages[0]]
-            if copies:
+            if copies and next(iter(copies.values())).requires_grad:
                 processes = sorted({process_of[stage] for stage in stages})
                 self._copies.append((list(copies.values()), _group(tuple(processes), mesh)))
 
     def sum_gradients(self) -> None:
         """Give every copy the sum of the gradients of all."""
         for copies, group in self._copies:
-            gradients = [local(copy.grad) for copy in copies if copy.grad is not None]
-            assert len(gradients) == len(copies)
-            total, *others = gradients
+            total, *others = (local(_gradient(copy)) for copy in copies)
             for gradient in others:
                 total += gradient
             if group is not None:
@@ -62,6 +60,13 @@ class SharedParameters:
                 members = dist.get_world_size(group)
                 sent += 2 * size * (members - 1) // members
         return sent
+
+
+def _gradient(copy: nn.Parameter) -> Tensor:
+    """A copy that was there and not used adds nothing, but takes part."""
+    if copy.grad is None:
+        copy.grad = torch.zeros_like(copy)
+    return copy.grad
 
 
 def _group(processes: tuple[int, ...], mesh: Mesh) -> dist.ProcessGroup | None:

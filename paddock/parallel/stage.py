@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from paddock.parallel.config import RecomputeMode
 from paddock.parallel.recompute import recomputed
+from paddock.parallel.schedules import BEGIN, FINISH
 
-BEGIN, FINISH = "begin", "finish"
 Batch = Mapping[str, Tensor]
 
 
@@ -47,10 +47,11 @@ class TensorSpec:
     def cut(self, parts: int) -> TensorSpec:
         """One of so many equal parts along the second dimension."""
         first, second, *others = self.shape
+        assert second % parts == 0, f"{parts} processes cannot share a sequence of {second}"
         return TensorSpec((first, second // parts, *others), self.dtype)
 
 
-Carry = dict[str, TensorSpec]
+CarrySpec = dict[str, TensorSpec]
 
 
 class Blueprint:
@@ -58,9 +59,9 @@ class Blueprint:
 
     def __init__(self, model: nn.Module) -> None:
         self._model: Any = model.eval()
-        self._seen: dict[tuple[Any, ...], tuple[dict[str, Carry], dict[str, set[str]]]] = {}
+        self._seen: dict[tuple[Any, ...], tuple[dict[str, CarrySpec], dict[str, set[str]]]] = {}
 
-    def carries(self, batch: Batch, sequence_parts: int = 1) -> dict[str, Carry]:
+    def carries(self, batch: Batch, sequence_parts: int = 1) -> dict[str, CarrySpec]:
         """What the beginning and each unit hands on of such a batch, on one process: `sequence_parts` say over how many
         activations are cut along their second dimension."""
         whole, _ = self._look(batch, finish=False)
@@ -72,11 +73,11 @@ class Blueprint:
         """The names of the parameters that the beginning, each unit and the end use."""
         return self._look(batch, finish=True)[1]
 
-    def _look(self, batch: Batch, finish: bool) -> tuple[dict[str, Carry], dict[str, set[str]]]:
+    def _look(self, batch: Batch, finish: bool) -> tuple[dict[str, CarrySpec], dict[str, set[str]]]:
         key = (finish, *((name, tensor.shape, tensor.dtype) for name, tensor in batch.items()))
         if key not in self._seen:
             model, given = self._model, {name: tensor.to("meta") for name, tensor in batch.items()}
-            carries: dict[str, Carry] = {}
+            carries: dict[str, CarrySpec] = {}
             used: dict[str, set[str]] = {}
             with torch.no_grad(), _UsedParameters(model) as watch:
                 carry = model.begin(given)
@@ -87,6 +88,8 @@ class Blueprint:
                 if finish:
                     model.finish(carry, given)
                     used[FINISH] = watch.take()
+            # What nothing uses is saved all the same: somebody must have it.
+            used[BEGIN] |= {name for name, _ in model.named_parameters()} - set().union(*used.values())
             self._seen[key] = carries, used
         return self._seen[key]
 
@@ -100,9 +103,15 @@ class _UsedParameters(TorchFunctionMode):
         self._used: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = (*args, *kwargs.values()) if kwargs else args
-        self._used |= {self._names[id(one)] for one in given if id(one) in self._names}
+        self._note((*args, *kwargs.values()) if kwargs else args)
         return func(*args, **(kwargs or {}))
+
+    def _note(self, values: Any) -> None:
+        for value in values:
+            if isinstance(value, list | tuple):  # what is joined or stacked
+                self._note(value)
+            elif id(value) in self._names:
+                self._used.add(self._names[id(value)])
 
     def take(self) -> set[str]:
         """Those since the last time."""
@@ -149,7 +158,10 @@ class Stage(nn.Module):
 
 
 def prune(model: nn.Module, needed: set[str]) -> None:
-    """Take out of a model every module that has parameters of its own, none of which is needed."""
+    """Take out of a model every parameter that is not needed, with the modules that have no other."""
+    for name, _ in list(model.named_parameters(recurse=False)):
+        if name not in needed:
+            setattr(model, name, None)
     for name, child in list(model.named_children()):
         below = {inner for inner, _ in child.named_parameters()}
         kept = {inner for inner in below if f"{name}.{inner}" in needed}
@@ -159,7 +171,7 @@ def prune(model: nn.Module, needed: set[str]) -> None:
             prune(child, kept)
 
 
-def _spec(carry: Mapping[str, Tensor]) -> Carry:
+def _spec(carry: Mapping[str, Tensor]) -> CarrySpec:
     return {name: TensorSpec(tuple(tensor.shape), tensor.dtype) for name, tensor in carry.items()}
 
 

@@ -41,9 +41,9 @@ class World:
 
     def start_all_reduce_sum(self, values: Sequence[float]) -> Callable[[], list[float]]:
         """The same, begun now: what is returned waits for the sums."""
-        tensor = torch.tensor(values, dtype=torch.float64)
         if self.size == 1:
             return lambda: list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
         work = dist.all_reduce(tensor, group=self.control, async_op=True)
         assert work is not None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from paddock.data.loading.loader import StepLoader
 from paddock.parallel.placement import DeviceCopies
@@ -62,7 +63,11 @@ class StepFeed:
             return
         self._left -= 1
         began = time.perf_counter()
-        host = self._loader.next_step()
+        try:
+            host = self._loader.next_step()
+        except Exception as error:  # the step that is under way ends first
+            self._ahead = partial(_raise, error)
+            return
         waited = time.perf_counter() - began
         agreed = self._world.start_all_reduce_sum([float(bool(self._stop_requested())), *self._work(host)])
         copies = [self._copies.start(batch) for batch in host]
@@ -93,3 +98,7 @@ class StepFeed:
             sum(task.num_tokens(dict(batch)) for batch in batches),
             sum(map(self._flops_of, batches)),
         )
+
+
+def _raise(error: Exception) -> StepInput:
+    raise error

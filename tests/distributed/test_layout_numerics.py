@@ -212,7 +212,7 @@ def test_the_norm_over_mixed_meshes(pool_of: PoolOf, shard: str) -> None:
 def test_the_norm_of_a_large_tensor_is_exact() -> None:
     weight = nn.Parameter(torch.zeros(3_000_001))
     weight.grad = torch.randn(3_000_001, generator=torch.Generator().manual_seed(0)) * 1e-3
-    norm = float(squared_norm([weight], Mesh(Layout(1, 1, 1), 0, None)).sqrt())
+    norm = float(squared_norm([weight], Mesh(Layout(1, 1, 1), 0, None), weight.device).sqrt())
     assert norm == pytest.approx(float(weight.grad.double().norm()), rel=1e-7)
 
 

@@ -158,3 +158,6 @@ def test_compiled_blocks_and_split_backward_passes() -> None:
     check_compile(ParallelConfig(pipeline=2, schedule="zbv"), "auto")
     assert not may_compile(ParallelConfig(pipeline=2, schedule="zbv")) and may_compile(ParallelConfig(pipeline=2))
     check_compile(ParallelConfig(pipeline=2), "on")
+    with pytest.raises(ConfigError, match=r"train\.compile = on(.|\n)*selective chooses among operations"):
+        check_compile(ParallelConfig(recompute="selective"), "on")
+    assert not may_compile(ParallelConfig(recompute="selective")) and may_compile(ParallelConfig(recompute="full"))

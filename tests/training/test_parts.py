@@ -99,7 +99,7 @@ def test_only_devices_that_have_double_precision_sum_in_it(
     layer = nn.Linear(2, 1)
     layer.weight.grad, layer.bias.grad = torch.tensor([[2.0, 3.0]]), torch.tensor([6.0])
     mesh = Mesh(Layout(1, 1, 1), 0, cast(DeviceMesh, object()))  # there are others, who add nothing
-    squares = squared_norm(list(layer.parameters()), mesh)
+    squares = squared_norm(list(layer.parameters()), mesh, torch.device("cpu"))
     assert squares.dtype == dtype
     world = World(0, 2, adapter, torch.device("cpu"))
     assert world.read_sums([torch.tensor(0.5), squares]) == [0.5, pytest.approx(49.0)]
@@ -110,7 +110,9 @@ def test_only_devices_that_have_double_precision_sum_in_it(
 def test_norm_and_scaling_of_gradients() -> None:
     layer = nn.Linear(2, 1)
     layer.weight.grad, layer.bias.grad = torch.tensor([[2.0, 3.0]]), torch.tensor([6.0])
-    assert float(squared_norm(list(layer.parameters()), Mesh(Layout(1, 1, 1), 0, None))) == pytest.approx(49.0)
+    assert float(
+        squared_norm(list(layer.parameters()), Mesh(Layout(1, 1, 1), 0, None), torch.device("cpu"))
+    ) == pytest.approx(49.0)
     scale_gradients(layer.parameters(), 0.5)
     assert layer.weight.grad.tolist() == [[1.0, 1.5]] and layer.bias.grad.tolist() == [3.0]
 

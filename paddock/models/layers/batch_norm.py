@@ -29,13 +29,12 @@ class BatchNorm(nn.BatchNorm2d):
         self.num_batches_tracked = None
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training:
-            return super().forward(input)
-        if self.replicas is not None:
+        if self.training and self.replicas is not None:
             return self._over_replicas(input, self.replicas)
-        if is_recomputing():  # the running statistics have seen this batch already, and take nothing of it
-            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, True, 0.0, self.eps)
-        return super().forward(input)
+        assert self.momentum is not None
+        momentum = 0.0 if is_recomputing() else self.momentum  # statistics that have seen this batch take nothing of it
+        weight, bias = widen(self.weight), widen(self.bias)  # sharded weights are gathered in fewer bits
+        return F.batch_norm(input, self.running_mean, self.running_var, weight, bias, self.training, momentum, self.eps)
 
     def _over_replicas(self, x: Tensor, replicas: dist.ProcessGroup) -> Tensor:
         """In two passes, so that nothing is lost to rounding. Every replica has as many samples as the others."""
@@ -49,8 +48,8 @@ class BatchNorm(nn.BatchNorm2d):
             with torch.no_grad():
                 self.running_mean.lerp_(mean, self.momentum)
                 self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)
-        scale = torch.rsqrt(variance + self.eps) * self.weight
-        return torch.addcmul(self.bias.view(1, -1, 1, 1), centred, scale.view(1, -1, 1, 1)).to(x.dtype)
+        scale = torch.rsqrt(variance + self.eps) * widen(self.weight)
+        return torch.addcmul(widen(self.bias).view(1, -1, 1, 1), centred, scale.view(1, -1, 1, 1)).to(x.dtype)
 
 
 def share_statistics(model: nn.Module, replicas: dist.ProcessGroup) -> None:
