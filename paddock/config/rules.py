@@ -23,7 +23,7 @@ from paddock.parallel.legality import (
 )
 from paddock.tasks.registry import rules_of_task
 from paddock.training.batch import BatchPlan, evaluation_batch, plan_batch
-from paddock.training.optimizer import warmup_steps
+from paddock.training.schedule import warmup_steps
 
 Rule = Callable[[Recipe, int], str]
 """A rule over a recipe and a number of processes: it returns what holds, or raises."""
