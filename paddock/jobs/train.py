@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.checkpoint.config import CheckpointConfig
-from paddock.config.load import merge, to_yaml
+from paddock.config.load import load_recipe, merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
@@ -109,6 +109,8 @@ def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
 
     goes_on = continues(recipe.checkpoint, run_dir)
     check_run_dir(run_dir, goes_on)
+    if goes_on:
+        _check_beginning(run_dir)
     origin = check_origin(recipe, run_dir, goes_on)
     prepared = prepare_data(recipe)
     check_labels(recipe, prepared.classes)
@@ -121,6 +123,20 @@ def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
     for note in task.notes():
         print(f"note: {note}", file=sys.stderr)
     make_run_dir(run_dir, to_yaml(recipe), prepared, sys.argv)
+
+
+def _check_beginning(run_dir: Path) -> None:
+    """An error, if a run that began from weights would begin anew from random ones: it has no checkpoint yet."""
+    from paddock.training.run_directory import CONFIG
+
+    config = run_dir / CONFIG
+    began = load_recipe(config).checkpoint if config.is_file() and not has_checkpoint(run_dir) else None
+    if began is not None and began.load not in (None, "auto"):
+        raise ConfigError(
+            f"{run_dir} has no checkpoint yet to go on from",
+            why=f"it was to begin from {began.load}, and would begin from random weights",
+            fix=f"begin it again in another --run-dir, with --checkpoint.load {began.load}",
+        )
 
 
 def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:

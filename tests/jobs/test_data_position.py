@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,16 @@ def test_the_fingerprint_of_questions(tmp_path: Path) -> None:
     write_squad(tmp_path / "b", train=31, validation=3)
     assert of("a") == of("a", answer_length=7)
     assert of("a") != of("b") and of("a") != of("a", sequence_length=200)
+
+
+def test_a_run_that_lost_its_beginning_does_not_begin_at_random(
+    begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was to begin from weights, and was stopped before its first checkpoint."""
+    new = tmp_path / "new"
+    load = ["--checkpoint.load", str(begun), "--checkpoint.weights-only", "True"]
+    assert run(["train", *SYNTHETIC, *load, "--run-dir", str(new)]) == 0
+    shutil.rmtree(new / "checkpoints")
+    again = ["train", str(new / "config.yaml"), "--run-dir", str(new), "--checkpoint.load", "auto"]
+    assert run([*again, "--checkpoint.weights-only", "False"]) == 2
+    assert "would begin from random weights" in capsys.readouterr().err
