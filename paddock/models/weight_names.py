@@ -176,7 +176,7 @@ def check_activation(values: Mapping[str, Any], field: str, usual: str) -> str:
     return ACTIVATIONS[found]
 
 
-def check_one_rate(values: Mapping[str, Any], field: str, rate: float, other: str, other_rate: float) -> None:
+def check_one_rate(field: str, rate: float, other: str, other_rate: float) -> None:
     """Refuse two dropout rates where our model has one."""
     if rate != other_rate:
         raise DataError(

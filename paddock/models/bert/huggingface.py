@@ -99,7 +99,7 @@ def from_huggingface_config(values: Mapping[str, Any]) -> BertConfig:
     attention_dropout = values.get("attention_probs_dropout_prob", 0.1)
     classifier = values.get("classifier_dropout")
     if head == "sequence_classification" and classifier is not None:
-        check_one_rate(values, "classifier_dropout", classifier, "hidden_dropout_prob", dropout)
+        check_one_rate("classifier_dropout", classifier, "hidden_dropout_prob", dropout)
     try:
         return BertConfig(
             layers=values.get("num_hidden_layers", 12),

@@ -83,7 +83,7 @@ def from_huggingface_config(values: Mapping[str, Any]) -> GPT2Config:
     check_settings(values, "gpt2", "GPT-2", _FIXED)
     activation = check_activation(values, "activation_function", "gelu_new")
     dropout = values.get("resid_pdrop", 0.1)
-    check_one_rate(values, "embd_pdrop", values.get("embd_pdrop", 0.1), "resid_pdrop", dropout)
+    check_one_rate("embd_pdrop", values.get("embd_pdrop", 0.1), "resid_pdrop", dropout)
     attention_dropout = values.get("attn_pdrop", 0.1)
     try:
         return GPT2Config(
