@@ -84,7 +84,7 @@ def test_recomputing_changes_nothing(pool_of: PoolOf, cache: str, alone: dict[st
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, 4, 8])
 @pytest.mark.parametrize("task", BERT_TASKS)
 def test_all_layouts_agree(pool_of: PoolOf, cache: str, alone: dict[str, Trace], task: str, processes: int) -> None:
     names = legal_layouts(small_bert(task, cache), processes)
