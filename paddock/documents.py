@@ -1,0 +1,72 @@
+"""JSON that somebody else may have written: parsed, checked against a schema, and refused with an error that names it.
+
+No reader puts `[]` on what a file said: it asks for a `Document`, whose fields are typed, or for plain JSON of a
+known shape. Whatever is wrong (not UTF-8, cut off, nested without end, a number of thousands of digits, a field that
+is missing or of another type) is a `DataError`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from paddock.errors import DataError
+
+
+class Document(BaseModel):
+    """The shape of a JSON object in a file. What it does not name is let pass: newer writers may say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
+
+
+Shape = TypeVar("Shape")
+
+
+def parse_json(text: str | bytes, source: str, *, fix: str = "") -> Any:
+    """The value that a JSON text stands for; `source` names the file (and the line) in the error."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        why = "its values are nested too deeply"
+    except UnicodeDecodeError as error:
+        why = f"byte {error.start} is not UTF-8"
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"character {error.colno}"
+        why = f"{error.msg.lower()} at {where}"
+    except ValueError:  # Python refuses to turn thousands of digits into a number
+        why = "a number in it has too many digits"
+    raise DataError(f"{source} is not valid JSON", why=why, fix=fix)
+
+
+def shape_json(value: Any, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
+    """What was parsed, as the type that it should have."""
+    try:
+        return TypeAdapter(shape).validate_python(value)
+    except (ValidationError, RecursionError) as error:
+        raise DataError(f"{source} does not have the expected form", why=_first_problem(error), fix=fix) from None
+
+
+def parse_document(text: str | bytes, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
+    """A JSON text as the type that it should have."""
+    return shape_json(parse_json(text, source, fix=fix), shape, source, fix=fix)
+
+
+def read_document(path: Path, shape: type[Shape], *, fix: str = "") -> Shape:
+    """A JSON file as the type that it should have."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}", why=error.strerror or str(error), fix=fix) from None
+    return parse_document(text, shape, str(path), fix=fix)
+
+
+def _first_problem(error: ValidationError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "its values are nested too deeply"
+    detail, *others = error.errors(include_url=False, include_input=False)
+    place = ".".join(map(str, detail["loc"])) or "the whole"
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{place}: {detail['msg'][0].lower()}{detail['msg'][1:]}{more}"

@@ -1,0 +1,43 @@
+"""JSON of files: whatever is wrong with it is an error that names the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddock.documents import Document, parse_document, read_document
+from paddock.errors import DataError
+
+
+class Recorded(Document):
+    step: int
+    names: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"{", "expecting property name"),
+        (b"\xff", "byte 0 is not UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"1" * 5_000, "too many digits"),
+        (b"{}", "step: field required"),
+        (b"[]", "the whole: "),
+        (b'{"step": "1"}', "step: input should be a valid integer"),
+        (b'{"step": true}', "step: input should be a valid integer"),
+        (b'{"step": 1, "names": [1, 2]}', "names.0: input should be a valid string (and 1 more)"),
+    ],
+)
+def test_damage_is_named(text: bytes, why: str) -> None:
+    with pytest.raises(DataError, match="a.json") as caught:
+        parse_document(text, Recorded, "a.json")
+    assert why in caught.value.why
+
+
+def test_what_fits_is_read_and_what_is_more_is_let_pass(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"step": 3, "names": ["a"], "later": {}}')
+    assert read_document(path, Recorded) == Recorded(step=3, names=["a"])
+    with pytest.raises(DataError, match="cannot read"):
+        read_document(tmp_path / "b.json", Recorded)
