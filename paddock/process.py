@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
+
+SECONDS_WITHOUT_A_WORD = 30
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What asks a process to end, and can be heard."""
 
 _is_ours = False
 _is_done = False
@@ -41,6 +49,32 @@ def leave(code: int) -> NoReturn:
         _is_done = True
         sys.exit(0)
     _flush_and_exit(code)
+
+
+@contextmanager
+def mortal() -> Iterator[None]:
+    """While waiting for other processes inside C++, where no Python handler runs: a stop signal just ends us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def announced(wait: str) -> Iterator[None]:
+    """Tell what is waited for, if it does not come soon: it may never come."""
+    words = threading.Timer(SECONDS_WITHOUT_A_WORD, lambda: print(wait, file=sys.stderr, flush=True))
+    words.daemon = True
+    words.start()
+    try:
+        yield
+    finally:
+        words.cancel()
 
 
 def _skip_teardown() -> None:

@@ -15,7 +15,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_layout
 from paddock.errors import bad_value
 from paddock.files import atomic_write
-from paddock.jobs.train import world_of
+from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device

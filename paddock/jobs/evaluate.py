@@ -14,7 +14,7 @@ from paddock.config.rules import check_evaluation
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import atomic_write
-from paddock.jobs.train import world_of
+from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device

@@ -5,7 +5,6 @@ Failures cross the process border as JSON, never as pickles: a report is data, n
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import MachineError, UserError
-from paddock.launch.stop import STOP_SIGNALS
-from paddock.plugins import is_known
+from paddock.messages import PeerFailed, error_from_json, error_to_json
+from paddock.process import STOP_SIGNALS
 
 # How gloo, the TCP store and friends say that somebody else has gone.
 PEER_IS_GONE = re.compile(
@@ -100,31 +99,6 @@ class Failure:
         return error
 
 
-def error_to_json(error: UserError) -> dict[str, Any]:
-    """An error that a user can act on, as plain values for another process."""
-    return {
-        "module": type(error).__module__,
-        "name": type(error).__qualname__,
-        "what": error.what,
-        "why": error.why,
-        "fix": error.fix,
-        "exit_code": error.exit_code,
-    }
-
-
-def error_from_json(user: dict[str, Any]) -> UserError:
-    """The error that another process told of."""
-    kind: Any = None
-    if is_known(user["module"]):
-        kind = getattr(importlib.import_module(user["module"]), user["name"], None)
-    if not (isinstance(kind, type) and issubclass(kind, UserError)):
-        kind = UserError
-    error: UserError = kind.__new__(kind)
-    UserError.__init__(error, user["what"], why=user["why"], fix=user["fix"])
-    error.exit_code = user["exit_code"]
-    return error
-
-
 def record(error: BaseException, rank: int, *, errors: Path, reports: Path | None = None) -> int:
     """In the failing rank: write `errors/rankN.txt` and a report for the launcher; returns the exit code."""
     text = "".join(traceback_module.format_exception(error))
@@ -188,6 +162,8 @@ def _lost_peer(error: BaseException) -> bool:
     root = error
     while (deeper := root.__cause__ or root.__context__) is not None:
         root = deeper
+    if isinstance(root, PeerFailed):
+        return True
     if any(kind.__name__ == "DistError" for kind in type(root).__mro__):  # by name: no torch import here
         return True
     return isinstance(root, (RuntimeError, OSError)) and bool(PEER_IS_GONE.search(str(root)))

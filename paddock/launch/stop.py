@@ -13,12 +13,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from paddock.process import STOP_SIGNALS
+
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
 STOPPING = "stopping once what is under way is done and saved; press Ctrl-C again to stop at once"
 
@@ -57,20 +56,6 @@ class StopRequest:
             _say_so()
         elif number == signal.SIGINT:
             os._exit(EXIT_AT_ONCE)
-
-
-@contextmanager
-def mortal() -> Iterator[None]:
-    """While waiting for other machines inside C++, where no Python handler runs: Ctrl-C just ends us."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def hold_signals() -> None:

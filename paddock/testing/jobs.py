@@ -104,6 +104,20 @@ def failing_job(payload: dict[str, Any]) -> None:
         _wait()
 
 
+def waiting_job(payload: dict[str, Any]) -> None:
+    """Join the other ranks as every verb does, leave `directory`/rankN.pid, and wait for rank 0 in a collective that
+    it never enters."""
+    from paddock.devices import select
+    from paddock.parallel.world import join_world
+
+    with join_world(select("cpu")) as world:
+        world.barrier()
+        _leave(payload, f"rank{world.rank}.pid", str(os.getpid()))
+        if world.rank > 0:
+            world.barrier()
+        _wait()
+
+
 def stepping_job(payload: dict[str, Any]) -> None:
     """Step every 0.05 s until a stop is requested, then write its signal to `directory`/rankN.stopped.
 
