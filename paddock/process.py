@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -19,6 +20,13 @@ SECONDS_WITHOUT_A_WORD = 30
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What asks a process to end, and can be heard."""
 
+PATIENCE = 60.0
+"""Seconds without progress after which a process that was asked to stop is taken to hang."""
+TIMES_THE_LONGEST = 5
+"""A process is given as many times what its longest piece of work has taken."""
+
+_last_progress = _longest = 0.0
+_unhurried = 0
 _is_ours = False
 _is_done = False
 
@@ -49,6 +57,40 @@ def leave(code: int) -> NoReturn:
         _is_done = True
         sys.exit(0)
     _flush_and_exit(code)
+
+
+def progress() -> None:
+    """Note that a piece of work is done, such as a step or a batch. After a stop signal, a process that notes nothing
+    more is taken to hang, and left."""
+    global _last_progress, _longest
+    now = time.monotonic()
+    if _last_progress:
+        _longest = max(_longest, now - _last_progress)
+    _last_progress = now
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """What may take any time and must not be cut short: a checkpoint on its way to a slow disk, a user's callback."""
+    global _unhurried, _last_progress
+    progress()
+    with _counting:
+        _unhurried += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _unhurried -= 1
+        _last_progress = time.monotonic()
+
+
+_counting = threading.Lock()
+
+
+def hangs(since: float) -> bool:
+    """Whether nothing has moved for too long, `since` the moment at which a stop was asked for."""
+    patience = max(PATIENCE, TIMES_THE_LONGEST * _longest)
+    return not _unhurried and time.monotonic() - max(since, _last_progress) > patience
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from paddock.errors import DataError, UserError
 from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
 from paddock.messages import PeerFailed, error_from_json, error_to_json
 from paddock.parallel.world import gather_texts
+from paddock.process import unhurried
 
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2
@@ -75,11 +76,12 @@ def save_pieces(
     folder = path.with_name(PARTIAL.format(path.name))
     rank = dist.get_rank() if dist.is_initialized() else 0
     try:
-        run_together(partial(_begin, folder) if rank == 0 else None, group)
-        records = run_together(partial(_write_file, folder, rank, pieces), group)
-        files = dict(filter(None, records))
-        finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
-        run_together(finish if rank == 0 else None, group)
+        with unhurried():
+            run_together(partial(_begin, folder) if rank == 0 else None, group)
+            records = run_together(partial(_write_file, folder, rank, pieces), group)
+            files = dict(filter(None, records))
+            finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
+            run_together(finish if rank == 0 else None, group)
     except BaseException:
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -283,7 +285,11 @@ def run_together(action: Callable[[], Any] | None, group: dist.ProcessGroup | No
     except Exception as error:
         failed = error
     user = error_to_json(failed) if isinstance(failed, UserError) else None
-    mine = {"result": result, "user": user, "bug": repr(failed) if failed is not None and user is None else None}
+    mine: dict[str, Any] = {
+        "result": result,
+        "user": user,
+        "bug": repr(failed) if failed is not None and user is None else None,
+    }
     told = [json.loads(text) for text in gather_texts(json.dumps(mine), group)] if dist.is_initialized() else [mine]
     users = [said["user"] for said in told if said["user"] is not None]
     if failed is not None and (user is not None or not users):  # with its own stack trace

@@ -68,7 +68,8 @@ class Failure:
     @property
     def obeyed_signal(self) -> bool:
         """Whether the rank ended because it was asked to."""
-        return self.report is None and -self.exit_code in STOP_SIGNALS
+        ended = -self.exit_code if self.exit_code < 0 else self.exit_code - 128  # the latter, if it hung
+        return self.report is None and ended in STOP_SIGNALS
 
     def describe(self) -> str:
         if self.report is not None:

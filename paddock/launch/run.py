@@ -11,13 +11,13 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import MachineError, bad_value
+from paddock.files import scratch_folder
 from paddock.launch import failure
 from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment, world_of
 from paddock.launch.nodes import SECONDS_TO_MEET, could_not_meet, open_store
@@ -52,10 +52,10 @@ def run(
     elif options.world_size == 1:
         resolve(target)(payload)
     else:
-        with tempfile.TemporaryDirectory(prefix="paddock-launch-") as reports:
+        with scratch_folder() as reports:
             spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
             spec |= {"modules": modules_for_workers(), "path": sys.path}
-            _run_many(spec, options, run_dir / "errors", Path(reports))
+            _run_many(spec, options, run_dir / "errors", reports)
 
 
 def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> None:

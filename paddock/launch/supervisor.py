@@ -149,7 +149,8 @@ class Supervisor(LocalElasticAgent):
             print(STOPPING, file=sys.stderr, flush=True)
             self._told.add(-1)
         for rank in self._running() - self._told:
-            if (self.reports / f"rank{rank}.ready").exists():  # before that, a signal would kill it
+            # Before it is ready, a signal would kill it: which is right where there is nothing to finish.
+            if not self.stops_cleanly or (self.reports / f"rank{rank}.ready").exists():
                 self._told.add(rank)
                 self._processes()[rank].send_signal(self.stop_signal)
 
