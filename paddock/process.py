@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,7 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from paddock.errors import MachineError
+
 SECONDS_WITHOUT_A_WORD = 30
+OUT_OF_MEMORY = re.compile(
+    r"failed to map segment|cannot allocate memory|can't allocate memory|std::bad_alloc", re.IGNORECASE
+)
+"""How the loader of libraries, the kernel, torch and C++ say it."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What asks a process to end, and can be heard."""
 
@@ -57,6 +64,31 @@ def leave(code: int) -> NoReturn:
         _is_done = True
         sys.exit(0)
     _flush_and_exit(code)
+
+
+def too_little_memory(error: BaseException) -> MachineError | None:
+    """What to say if memory ran out, however a library put it; None if that is not what happened."""
+    if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
+        return None
+    words = [line for line in str(error).splitlines() if OUT_OF_MEMORY.search(line)] or ["memory ran out"]
+    limit = _address_space()
+    if limit is None:
+        return MachineError("there is too little memory", why=words[0], fix="use a smaller batch.micro or model")
+    return MachineError(
+        "there is too little address space",
+        why=f"this process may take {limit / 2**30:.2f} GiB of it (ulimit -v): {words[0]}",
+        fix="raise the limit: ulimit -v unlimited",
+    )
+
+
+def _address_space() -> int | None:
+    """The bytes that this process may map; None if there is no limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def progress() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from paddock.errors import MachineError, UserError
 from paddock.messages import PeerFailed, error_from_json, error_to_json
-from paddock.process import STOP_SIGNALS
+from paddock.process import STOP_SIGNALS, too_little_memory
 
 # How gloo, the TCP store and friends say that somebody else has gone.
 PEER_IS_GONE = re.compile(
@@ -105,9 +105,10 @@ def record(error: BaseException, rank: int, *, errors: Path, reports: Path | Non
     text = "".join(traceback_module.format_exception(error))
     user = None
     code = 1
-    if isinstance(error, UserError):
-        user = error_to_json(error)
-        code = error.exit_code
+    told = error if isinstance(error, UserError) else too_little_memory(error)
+    if told is not None:
+        user = error_to_json(told)
+        code = told.exit_code
     elif isinstance(error, SystemExit) and isinstance(error.code, int):
         code = error.code & 0xFF or 1
     write_text(errors, rank, text)
