@@ -22,10 +22,10 @@ def world_of(options: LaunchOptions) -> int:
 
 def launch_flags() -> str:
     """What would start as many processes as this one finds itself among, to be put behind a command."""
-    everywhere, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    if everywhere == 1:
+    place = place_in_job()
+    if place.world_size == 1:
         return ""
-    nodes = everywhere // here
+    here, nodes = place.local_world_size, place.world_size // place.local_world_size
     return f" --nproc-per-node {here}" + (f" --nnodes {nodes} --node-rank … --master-addr …" if nodes > 1 else "")
 
 

@@ -53,6 +53,7 @@ def test_options_do_not_import_torch():
     ],
 )
 def test_flags_that_start_as_many_processes(everywhere, here, flags, monkeypatch):
-    for name, value in (("WORLD_SIZE", everywhere), ("LOCAL_WORLD_SIZE", here)):
-        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    others = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in {**others, "WORLD_SIZE": everywhere, "LOCAL_WORLD_SIZE": here}.items():
+        monkeypatch.delenv(name, raising=False) if everywhere is None else monkeypatch.setenv(name, str(value))
     assert launch_flags() == flags
