@@ -27,7 +27,7 @@ OUT_OF_MEMORY = re.compile(
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What asks a process to end, and can be heard."""
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds without progress after which a process that was asked to stop is taken to hang."""
 TIMES_THE_LONGEST = 5
 """A process is given as many times what its longest piece of work has taken."""
