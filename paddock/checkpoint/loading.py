@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from paddock.checkpoint.description import saved_model
 from paddock.checkpoint.matching import IncompatibleKeys, check_settings
 from paddock.checkpoint.storage import check_names, describe_checkpoint, read_tensors, saved_tensors
 from paddock.checkpoint.tensors import (
@@ -24,7 +25,7 @@ from paddock.checkpoint.tensors import (
 )
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
-from paddock.models.registry import build_model, config_class, family_named, parameter_names
+from paddock.models.registry import build_model, family_named, parameter_names
 
 
 def load_models(
@@ -120,11 +121,8 @@ def needs_new_head(path: Path, config: ModelConfig) -> bool:
 
 def saved_config(path: Path) -> ModelConfig | None:
     """The model whose checkpoint this is, if it says so."""
-    recipe = describe_checkpoint(path).get("recipe")
-    if not isinstance(recipe, dict):
-        return None
-    values = recipe["model"]
-    return config_class(values["family"])(**values)
+    recipe = describe_checkpoint(path).recipe
+    return None if recipe is None else saved_model(recipe, path)
 
 
 def _config(models: Sequence[nn.Module]) -> ModelConfig:

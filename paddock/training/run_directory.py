@@ -63,9 +63,9 @@ def outcome_of(run_dir: Path) -> dict[str, Any]:
         averages |= {name: value for name, value in data.items() if name.startswith("summary.")}
     description = describe_checkpoint(find_checkpoint(run_dir))
     return {
-        "step": description["step"],
+        "step": description.step,
         "loss": loss,
-        "best": description["best"],
-        "best_step": description["best_step"],
+        "best": description.best,
+        "best_step": description.best_step,
         **{name.removeprefix("summary."): value for name, value in averages.items()},
     }

@@ -274,7 +274,7 @@ def test_a_kill_while_saving_leaves_the_newest_complete_one(tmp_path: Path, asyn
             with pytest.raises(WorkFailed):
                 two.run(save_until_killed, tmp_path, reached, asynchronous, chance.randrange(2), moment)
             newest = find_checkpoint(tmp_path)
-            number = describe_checkpoint(newest)["step"]
+            number = describe_checkpoint(newest).step
             assert newest.name == f"step-{number:08d}" and number > reached
             stored = StoredTensors(newest, "model.")
             assert all(torch.equal(stored[name], torch.full((SIZE,), float(number))) for name in ("whole", "cut"))
