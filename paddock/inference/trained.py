@@ -14,7 +14,15 @@ from torch import nn
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.description import SavedRecipe, saved_model
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import holds_weights, is_huggingface_folder, load_weights, read_config, read_labels
+from paddock.checkpoint.huggingface import (
+    copy_weights,
+    holds_weights,
+    is_huggingface_folder,
+    load_weights,
+    match_folder,
+    read_config,
+    read_labels,
+)
 from paddock.checkpoint.loading import check_checkpoint, load_models
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.data.config import DataConfig
@@ -23,7 +31,7 @@ from paddock.documents import read_document
 from paddock.errors import DataError, UserError
 from paddock.files import atomic_write
 from paddock.models.config import ModelConfig
-from paddock.models.model import Model
+from paddock.models.model import Model, allocate
 from paddock.models.registry import build_model
 from paddock.tasks.registry import data_config_class
 
@@ -51,8 +59,9 @@ def open_trained(source: str, device: torch.device) -> Trained:
     path = Path(source).expanduser()
     if is_huggingface_folder(path):
         config = read_config(path)
+        found = match_folder(path, config)  # before anything of the size that it claims is made
         model = _empty(config, device)
-        for remark in load_weights(model, path):
+        for remark in copy_weights(found, model):
             print(f"note: {path}: {remark}", file=sys.stderr)
         return Trained(model, load_tokenizer_folder(path), path, config.task(), classes=read_labels(path))
     if path.is_file():
@@ -132,4 +141,5 @@ def _saved_data(recipe: SavedRecipe, checkpoint: Path) -> DataConfig:
 def _empty(config: ModelConfig, device: torch.device) -> Model:
     with torch.device("meta"):
         model = build_model(config)
-    return model.to_empty(device=device).eval()
+    allocate(model, device)
+    return model.eval()
