@@ -12,7 +12,7 @@ from paddock.errors import DataError
 
 class Recorded(Document):
     step: int
-    names: list[str] = []
+    names: list[str] = []  # noqa: RUF012 - pydantic copies defaults
 
 
 @pytest.mark.parametrize(
