@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import Field
 
 from paddock.documents import Document, parse_document, read_document
 from paddock.errors import DataError
@@ -13,7 +12,7 @@ from paddock.errors import DataError
 
 class Recorded(Document):
     step: int
-    names: list[str] = Field(default_factory=list)
+    names: list[str] = []  # noqa: RUF012 - pydantic copies defaults
 
 
 @pytest.mark.parametrize(
