@@ -51,7 +51,7 @@ class BlockWriter:
     """Writes a file from its beginning to its end."""
 
     def __init__(self, path: Path) -> None:
-        self._stream = path.open("wb")
+        self._stream = path.open("xb")  # the folder is new
         self._length = self._checksum = 0
         self._checksums: list[str] = []
 

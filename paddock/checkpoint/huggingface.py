@@ -8,7 +8,6 @@ over there, and how they are shaped, is the knowledge of its own `huggingface.py
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -35,7 +34,7 @@ from paddock.checkpoint.weight_files import (
 )
 from paddock.documents import Document, read_document
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
-from paddock.files import disk_errors, sync_directory, sync_tree
+from paddock.files import disk_errors, sync_directory, sync_tree, temporary_file, temporary_folder
 from paddock.models.config import ModelConfig
 from paddock.models.huggingface_settings import shown
 from paddock.models.registry import family_named, family_names
@@ -165,30 +164,24 @@ def save_folder(
         raise DataError("the weights are not those of the config", why="; ".join(problems))
     settings = theirs.to_huggingface_config(config, dtype=dtype, bos_token_id=bos_token_id, eos_token_id=eos_token_id)
     settings |= _named(labels, settings)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with disk_errors(path):
-            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-            partial.mkdir(parents=True)
-            write_shards(
-                partial,
-                {name: shape for rule in rules for name, shape in rule.shapes.items()},
-                DTYPES[dtype],
-                lambda name: _exported(by_name[name], name, state, DTYPES[dtype]),
-                max_shard_bytes,
-            )
-            write_json(partial / "config.json", settings)
-            special = {name: settings.get(name) for name in ("bos_token_id", "eos_token_id")}
-            if special := {name: token for name, token in special.items() if token is not None}:
-                write_json(partial / "generation_config.json", special)
-            if add_files is not None:
-                add_files(partial)
-            sync_tree(partial)
-            _refuse_existing(path)
-            os.rename(partial, path)
-            sync_directory(path.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with temporary_folder(path) as partial, disk_errors(path):
+        write_shards(
+            partial,
+            {name: shape for rule in rules for name, shape in rule.shapes.items()},
+            DTYPES[dtype],
+            lambda name: _exported(by_name[name], name, state, DTYPES[dtype]),
+            max_shard_bytes,
+        )
+        write_json(partial / "config.json", settings)
+        special = {name: settings.get(name) for name in ("bos_token_id", "eos_token_id")}
+        if special := {name: token for name, token in special.items() if token is not None}:
+            write_json(partial / "generation_config.json", special)
+        if add_files is not None:
+            add_files(partial)
+        sync_tree(partial)
+        _refuse_existing(path)
+        os.rename(partial, path)
+        sync_directory(path.parent)
 
 
 def save_file(state: Mapping[str, Tensor], config: ModelConfig, path: Path, dtype: str) -> None:
@@ -206,16 +199,13 @@ def save_file(state: Mapping[str, Tensor], config: ModelConfig, path: Path, dtyp
     problems = names_that_differ(set(rules), set(state))
     if problems:
         raise DataError("the weights are not those of the config", why="; ".join(problems))
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shapes = {name: rule.our_shape for name, rule in rules.items()}
-            write_safetensors(partial, shapes, DTYPES[dtype], lambda name: state[name].to("cpu", DTYPES[dtype]))
-            os.replace(partial, path)
-            sync_directory(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_file(path) as partial, disk_errors(path):
+        shapes = {name: rule.our_shape for name, rule in rules.items()}
+        write_safetensors(partial, shapes, DTYPES[dtype], lambda name: state[name].to("cpu", DTYPES[dtype]))
+        os.replace(partial, path)
+        sync_directory(path.parent)
 
 
 def _named(labels: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,8 +31,9 @@ from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_
 from paddock.documents import Document, parse_document, read_text, shape_json
 from paddock.errors import DataError, UserError
 from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
-
-T = TypeVar("T")
+from paddock.messages import PeerFailed, error_from_json, error_to_json
+from paddock.parallel.world import gather_texts
+from paddock.process import unhurried
 
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2
@@ -79,11 +80,12 @@ def save_pieces(
     folder = path.with_name(PARTIAL.format(path.name))
     rank = dist.get_rank() if dist.is_initialized() else 0
     try:
-        run_together(partial(_begin, folder) if rank == 0 else None, group)
-        records = run_together(partial(_write_file, folder, rank, pieces), group)
-        files = {file: record.to_json() for file, record in filter(None, records)}
-        finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
-        run_together(finish if rank == 0 else None, group)
+        with unhurried():
+            run_together(partial(_begin, folder) if rank == 0 else None, group)
+            records = run_together(partial(_write_file, folder, rank, pieces), group)
+            files = dict(filter(None, records))
+            finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
+            run_together(finish if rank == 0 else None, group)
     except BaseException:
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -96,10 +98,10 @@ def _begin(folder: Path) -> None:
         folder.mkdir(parents=True)
 
 
-def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, FileRecord] | None:
+def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, dict[str, Any]] | None:
     file = f"shard-{rank:05d}.safetensors"
     with disk_errors(folder / file):
-        return (file, write_pieces(folder / file, pieces)) if pieces else None
+        return (file, write_pieces(folder / file, pieces).to_json()) if pieces else None
 
 
 def _finish(folder: Path, path: Path, description: Mapping[str, Any], add_files: Callable[[Path], None] | None) -> None:
@@ -291,25 +293,32 @@ def _own_errors() -> Iterator[None]:
         raise _first_error([failure for failure, _ in error.failures.values()]) from None
 
 
-def run_together(action: Callable[[], T] | None, group: dist.ProcessGroup | None = None) -> list[T | None]:
+def run_together(action: Callable[[], Any] | None, group: dist.ProcessGroup | None = None) -> list[Any]:
     """Do `action`, if this process has one; returns everyone's results, or raises, in all of them, what one met.
 
-    A process that raised alone would leave the others waiting for it in their next message.
+    A process that raised alone would leave the others waiting for it in their next message. Results are JSON.
     """
-    outcome: T | Exception | None = None
-    if action is not None:
-        try:
-            outcome = action()
-        except Exception as error:
-            outcome = error
-    outcomes: list[T | Exception | None] = [outcome]
-    if dist.is_initialized():
-        outcomes = [None] * dist.get_world_size(group)
-        dist.all_gather_object(outcomes, outcome, group=group)
-    errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    if errors:
-        raise _first_error(errors)
-    return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+    result, failed = None, None
+    try:
+        result = action() if action is not None else None
+    except Exception as error:
+        failed = error
+    user = error_to_json(failed) if isinstance(failed, UserError) else None
+    mine: dict[str, Any] = {
+        "result": result,
+        "user": user,
+        "bug": repr(failed) if failed is not None and user is None else None,
+    }
+    told = [json.loads(text) for text in gather_texts(json.dumps(mine), group)] if dist.is_initialized() else [mine]
+    users = [said["user"] for said in told if said["user"] is not None]
+    if failed is not None and (user is not None or not users):  # with its own stack trace
+        raise failed
+    if users:
+        raise error_from_json(users[0])
+    for rank, said in enumerate(told):
+        if said["bug"] is not None:
+            raise PeerFailed(f"rank {rank} met {said['bug']}")
+    return [said["result"] for said in told]
 
 
 def _first_error(errors: Sequence[BaseException]) -> BaseException:

@@ -14,7 +14,7 @@ from paddock.errors import ConfigError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
 from paddock.telemetry.jsonl import read_metrics
-from paddock.versions import versions
+from paddock.versions import redacted, versions
 
 if TYPE_CHECKING:
     from paddock.tasks.task import Prepared
@@ -47,7 +47,7 @@ def make_run_dir(path: Path, recipe: str, prepared: Prepared, command: list[str]
     with atomic_write(path / CONFIG) as stream:
         stream.write(recipe)
     with atomic_write(path / "environment.json") as stream:
-        json.dump({"command": command, **versions()}, stream, indent=2)
+        json.dump({"command": redacted(command), **versions()}, stream, indent=2)
     if prepared.tokenizer is not None:
         prepared.tokenizer.save(path)
     write_classes(prepared.classes, path)
