@@ -1,4 +1,4 @@
-"""Stopping on request: Ctrl-C and SIGTERM are noted, and the job looks at the note between steps.
+"""Stopping on request: Ctrl-C, SIGTERM and a closed terminal are noted, and the job looks at the note between steps.
 
     with StopRequest() as stop:
         while not stop.requested: ...
@@ -18,7 +18,9 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A process that nohup started ignores a closed terminal, and goes on doing so.
+_OUTLIVES_TERMINAL = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *(() if _OUTLIVES_TERMINAL else (signal.SIGHUP,)))
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
 STOPPING = "stopping once what is under way is done and saved; press Ctrl-C again to stop at once"
 
@@ -27,9 +29,9 @@ _saying: threading.Thread | None = None
 
 
 class StopRequest:
-    """While open, the first SIGINT or SIGTERM sets `requested`; a SIGINT after that exits at once.
+    """While open, the first SIGINT, SIGTERM or SIGHUP sets `requested`; a SIGINT after that exits at once.
 
-    Further SIGTERMs change nothing: schedulers like to repeat them, and a checkpoint may be half written.
+    Further others change nothing: schedulers like to repeat them, and a checkpoint may be half written.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class Origin:
 
         if self.checkpoint is not None:
             position = describe_position(recipe.train.seed, task.fingerprint())
-            check_position(self.checkpoint, self.description, position)
+            check_position(self.checkpoint, self.description, position, recipe.checkpoint.allow_changes)
 
 
 def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
@@ -67,8 +67,16 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     return Origin(description["step"], path, description)
 
 
-def check_end(begun: int, end: int, source: str, continues: bool) -> None:
-    """An error, if what the run goes on from is past its end; a run that is just at its own end is done."""
+def check_end(begun: int, limits: Mapping[str, int], source: str, continues: bool, resumes: bool) -> None:
+    """An error, if what the run goes on from is past its end, by recipe field; a run that is just at its own end is
+    done, which is an error for one who `resumes` it."""
+    end = min(limits.values())
+    if begun == end and resumes:
+        flags = " and ".join(f"--{name}" for name, limit in limits.items() if limit == end)
+        raise ConfigError(
+            f"{source} has finished: it is at step {begun} of {end}",
+            fix=f"to train it further, resume it with more {flags}; or `paddock evaluate {source}`",
+        )
     if begun > end or (begun == end and not continues):
         raise ConfigError(
             f"{source} is at step {begun} already",
