@@ -74,6 +74,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.ENOENT: "its folder is gone, or cannot be made there: choose another place",
             errno.ENOTDIR: "a part of that path is a file: choose another place",
             errno.EEXIST: "a part of that path is a file: choose another place",
+            errno.ELOOP: "it is a symbolic link, and may lead anywhere: remove it, or choose another place",
         }
         if error.errno not in remedies:
             raise
