@@ -64,10 +64,7 @@ def _no_run(name: str, path: Path) -> ConfigError:
         return ConfigError(
             f"{name} is not a run", why=f"it has no {CONFIG}", fix=f"begin one with it: paddock train … {name}"
         )
-    siblings = path.absolute().parent
-    runs = [entry.parent for place in {siblings, Path("runs").absolute()} for entry in place.glob(f"*/{CONFIG}")]
-    near = nearest(path.name, sorted(run.name for run in runs))
-    return ConfigError(
-        f"there is no run {name}",
-        fix=near or "give a run directory, such as those in runs/; to begin one: paddock train",
-    )
+    places = [path.parent, Path("runs")]
+    runs = sorted({str(config.parent) for place in places for config in place.glob(f"*/{CONFIG}")})
+    fix = nearest(name, runs) or "give a run directory, such as those in runs/; to begin one: paddock train RECIPE"
+    return ConfigError(f"there is no run {name}", fix=fix)

@@ -72,10 +72,10 @@ def check_end(begun: int, limits: Mapping[str, int], source: str, continues: boo
     done, which is an error for one who `resumes` it."""
     end = min(limits.values())
     if begun == end and resumes:
-        flags = " and ".join(f"--{name}" for name, limit in limits.items() if limit == end)
+        flags = " ".join(f"--{name} MORE" for name, limit in limits.items() if limit == end)
         raise ConfigError(
             f"{source} has finished: it is at step {begun} of {end}",
-            fix=f"to train it further, resume it with more {flags}; or `paddock evaluate {source}`",
+            fix=f"to train it further: paddock resume {source} {flags}; or: paddock evaluate {source}",
         )
     if begun > end or (begun == end and not continues):
         raise ConfigError(

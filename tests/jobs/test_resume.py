@@ -112,13 +112,14 @@ def test_what_cannot_be_resumed(
         return capsys.readouterr().err
 
     assert "needs a run" in refused() and "before the flags" in refused("--train.steps", "3")
-    assert 'did you mean "begun"?' in refused("runs/begn")
+    assert 'did you mean "runs/begun"?' in refused("runs/begn")
+    assert 'did you mean "runs/begun"?' in refused("begun")
     assert "there is no run gpt2/tiny" in refused("gpt2/tiny")
     assert f"paddock resume {begun}" in refused("runs/begun/config.yaml")
     assert f"paddock resume {begun}" in refused("runs/begun/checkpoints/latest")
     assert "is not a run" in refused("runs")
     done = refused("runs/begun")
-    assert "has finished: it is at step 2 of 2" in done and "more --train.steps" in done
+    assert "has finished: it is at step 2 of 2" in done and "paddock resume runs/begun --train.steps MORE" in done
     shutil.rmtree("runs/begun/checkpoints")
     assert "has no checkpoint yet" in refused("runs/begun")
 
