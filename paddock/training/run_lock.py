@@ -11,11 +11,10 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -77,11 +76,11 @@ class RunLock:
 
 @contextmanager
 def locked(run_dir: Path, verb: str, *, is_new: bool = False) -> Iterator[RunLock]:
-    """Keep everybody else from writing into a run directory, which is made if need be. One that is new goes again, if
-    an error comes before anything is in it."""
+    """Keep everybody else from writing into a run directory, which is made if need be. One that is new, in `runs/`, or
+    made here goes again, if an error comes before anything is in it."""
     if run_dir.exists() and not run_dir.is_dir():
         raise ConfigError(f"--run-dir {run_dir} is a file", fix="choose another name")
-    is_new = is_new or not run_dir.exists()
+    made = [run_dir, run_dir.parent] if is_new else [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     with disk_errors(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
     with _opened(run_dir) as lock:
@@ -89,8 +88,11 @@ def locked(run_dir: Path, verb: str, *, is_new: bool = False) -> Iterator[RunLoc
         try:
             yield lock
         except BaseException:
-            if is_new and [path.name for path in run_dir.iterdir()] == [LOCK]:
-                shutil.rmtree(run_dir, ignore_errors=True)
+            if made and [path.name for path in run_dir.iterdir()] == [LOCK]:
+                (run_dir / LOCK).unlink()
+                with suppress(OSError):  # others are in `runs/`
+                    for path in made:
+                        path.rmdir()
             raise
 
 

@@ -56,10 +56,13 @@ def test_directories_are_made_exclusively(one_second: Path) -> None:
 def test_a_run_that_is_refused_leaves_no_directory(one_second: Path, tmp_path: Path) -> None:
     refused = ["train", *SMALL, "--data.source", "indexed", "--data.path", "nowhere"]
     assert run(refused) != 0
-    assert run([*refused, "--run-dir", "named"]) != 0
-    (tmp_path / "mine").mkdir()
+    assert run([*refused, "--run-dir", "deep/named"]) != 0
+    assert not list(tmp_path.iterdir())
+    for mine in ("mine", "runs/other"):
+        (tmp_path / mine).mkdir(parents=True)
+    assert run(refused) != 0
     assert run([*refused, "--run-dir", "mine"]) != 0
-    assert not list(one_second.iterdir()) and not (tmp_path / "named").exists() and (tmp_path / "mine").is_dir()
+    assert [path.name for path in one_second.iterdir()] == ["other"] and (tmp_path / "mine").is_dir()
 
 
 @contextmanager
