@@ -67,6 +67,10 @@ class CheckFailed(UserError):
     exit_code = 7
 
 
+STOPPED = 8
+"""The exit code of work that a signal stopped: it is saved and can go on. No error, and not done either."""
+
+
 def bad_value(field: str, value: object, why: str, fix: str = "") -> ConfigError:
     """The usual form of a config error: the field, its value, why it cannot be, and what to do."""
     return ConfigError(f"{field} = {value}", why=why, fix=fix)

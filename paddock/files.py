@@ -161,6 +161,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.ENOTDIR: "a part of that path is a file: choose another place",
             errno.ELOOP: "it is a symbolic link, and may lead anywhere: remove it, or choose another place",
             errno.EEXIST: "a part of that path is a file: choose another place",
+            errno.ELOOP: "it is a symbolic link, and may lead anywhere: remove it, or choose another place",
         }
         if error.errno not in remedies:
             raise
