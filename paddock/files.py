@@ -59,6 +59,11 @@ def replace_link(link: str | Path, target: str) -> None:
     os.replace(temporary, link)
 
 
+def user_path(text: str | Path) -> Path:
+    """A path as somebody wrote it: `~` is his home, and `~name` another's, if there is one."""
+    return Path(os.path.expanduser(text))
+
+
 @contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
     """Turn the disk's own refusals into errors that name the path and the remedy."""
@@ -74,6 +79,8 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.ENOENT: "its folder is gone, or cannot be made there: choose another place",
             errno.ENOTDIR: "a part of that path is a file: choose another place",
             errno.EEXIST: "a part of that path is a file: choose another place",
+            errno.ENAMETOOLONG: "a name in it is too long: choose a shorter one",
+            errno.ELOOP: "its links lead in a circle: choose another place",
         }
         if error.errno not in remedies:
             raise

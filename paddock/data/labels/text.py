@@ -17,6 +17,7 @@ from paddock.data.labels.config import LabelledTextData
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.interface import check_text
 from paddock.errors import ConfigError, DataError
+from paddock.files import user_path
 
 SYNTHETIC = {"train": range(3000), "validation": range(100_000, 100_500)}
 WORDS = {
@@ -53,7 +54,7 @@ class LabelledFile:
             raise ConfigError(
                 f"data.{part} is not set", why="there are no texts to read", fix=f"set --data.{part} FILE"
             )
-        path = Path(named).expanduser()
+        path = user_path(named)
         try:
             return cls(str(path), path.read_bytes())
         except OSError as error:

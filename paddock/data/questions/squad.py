@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from paddock.data.questions.config import QuestionAnsweringData
 from paddock.data.tokenizers.interface import check_text
 from paddock.errors import ConfigError, DataError
+from paddock.files import user_path
 
 BEGINNINGS = {"train": ("train",), "validation": ("dev", "val")}
 """How the names of files begin, by what they are for."""
@@ -45,14 +47,14 @@ def find_file(data: QuestionAnsweringData, part: str) -> Path:
             why=f"there are no questions for {'training' if part == 'train' else part}",
             fix=f"set --data.path FOLDER or --data.{part} FILE, or take --data.source synthetic",
         )
-    path = Path(named).expanduser()
-    if path.is_file():
+    path = user_path(named)
+    if os.path.isfile(path):
         return path
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise DataError(f"there is no file or folder {path}", why=f"data.{part} or data.path names it")
     version = "v2.0" if data.unanswerable else "v1.1"
     usual = [path / f"{beginning}-{version}.json" for beginning in BEGINNINGS[part]]
-    found = [file for file in usual if file.is_file()]
+    found = [file for file in usual if os.path.isfile(file)]
     others = sorted(file for beginning in BEGINNINGS[part] for file in path.glob(f"{beginning}*.json"))
     if not found and len(others) != 1:
         there = sorted(entry.name for entry in path.iterdir())
