@@ -8,12 +8,14 @@ is missing or of another type) is a `DataError`.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from paddock.errors import DataError
+from paddock.files import read_regular
 
 
 class Document(BaseModel):
@@ -44,7 +46,7 @@ def parse_json(text: str | bytes, source: str, *, fix: str = "") -> Any:
 def shape_json(value: Any, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
     """What was parsed, as the type that it should have."""
     try:
-        return TypeAdapter(shape).validate_python(value)
+        return _adapter(shape).validate_python(value)
     except (ValidationError, RecursionError) as error:
         raise DataError(f"{source} does not have the expected form", why=_first_problem(error), fix=fix) from None
 
@@ -57,10 +59,30 @@ def parse_document(text: str | bytes, shape: type[Shape], source: str, *, fix: s
 def read_document(path: Path, shape: type[Shape], *, fix: str = "") -> Shape:
     """A JSON file as the type that it should have."""
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error), fix=fix) from None
     return parse_document(text, shape, str(path), fix=fix)
+
+
+class Parser(Generic[Shape]):
+    """Makes many JSON texts the same type, such as the lines of a file, each in a fraction of the time."""
+
+    def __init__(self, shape: type[Shape], *, fix: str = "") -> None:
+        self._shape, self._fix = shape, fix
+        self._validate = _adapter(shape).validate_json
+
+    def __call__(self, text: str | bytes, source: str) -> Shape:
+        try:
+            return self._validate(text)
+        except ValidationError as error:
+            parse_document(text, self._shape, source, fix=self._fix)  # which finds the words for what is wrong, mostly
+            raise DataError(f"{source} is not valid JSON", why=_first_problem(error), fix=self._fix) from None
+
+
+@cache
+def _adapter(shape: type[Shape]) -> TypeAdapter[Shape]:
+    return TypeAdapter(shape)
 
 
 def _first_problem(error: ValidationError | RecursionError) -> str:

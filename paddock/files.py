@@ -1,13 +1,16 @@
-"""Writing files so that a reader never sees half of one: temporary name, fsync, rename."""
+"""Files: written so that a reader never sees half of one (temporary name, fsync, rename), and read only if they are
+files: a pipe that nobody writes to would be waited for without end, and a device has no end."""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, TextIO
 
 from paddock.errors import MachineError
 
@@ -57,6 +60,32 @@ def replace_link(link: str | Path, target: str) -> None:
     temporary.unlink(missing_ok=True)
     os.symlink(target, temporary)
     os.replace(temporary, link)
+
+
+def read_regular(path: str | Path) -> bytes:
+    """What a file holds. An OSError if it is something else: a pipe, a device, a folder."""
+    with open_regular(path) as stream:
+        return stream.read()
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """A file, open for reading; an OSError if it is something else."""
+    # Without waiting: opening a pipe would wait for somebody to write to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    names = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
+    raise OSError(errno.EINVAL, f"it is {names.get(stat.S_IFMT(kind), 'a device')}, not a file", str(path))
+
+
+def open_text(path: str | Path) -> TextIO:
+    """A file of text, or a stream that is open already (`/dev/stdin`, or what a shell puts in place of `<(command)`),
+    open for reading; an OSError if it is something else."""
+    if str(path) == "/dev/stdin" or str(path).startswith(("/dev/fd/", "/proc/self/fd/")):
+        return open(path, encoding="utf-8")
+    return TextIOWrapper(open_regular(path), encoding="utf-8")
 
 
 def user_path(text: str | Path) -> Path:
