@@ -21,6 +21,7 @@ from paddock.config.layouts import parse_layout
 from paddock.config.load import find_recipe, merge, read_values
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
+from paddock.files import user_path
 from paddock.launch.options import LaunchOptions
 from paddock.tasks.registry import name_datasets, task_called
 from paddock.telemetry.jsonl import OnMetrics
@@ -228,7 +229,7 @@ def _with(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:
 
 
 def _existing(source: Any) -> str:
-    path = Path(str(source)).expanduser()
+    path = user_path(str(source))
     if not path.exists():
         runs = sorted(str(run) for run in Path("runs").glob("*")) if Path("runs").is_dir() else []
         near = f"{did_you_mean(str(source), runs)}; " if runs else ""

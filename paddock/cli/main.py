@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import shutil
 import sys
 from importlib import import_module
 
 from paddock import __version__
-from paddock.errors import UserError, did_you_mean
+from paddock.errors import DataError, UserError, did_you_mean, shown
 from paddock.process import claim, leave, too_little_memory
 from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
 
@@ -28,12 +30,19 @@ VERBS = {
 }
 
 
+REFUSED_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR)
+"""What the file system says of a path that is the user's matter, wherever it is first looked at."""
+NARROWEST, WIDEST = 40, 400
+"""Columns that pages are laid out for: in a few, the library that breaks their lines never comes to an end."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The `paddock` command."""
     claim()
     open_closed_streams()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes a tenth of a help page's time
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _limit_columns()
     if not {"-h", "--help"}.isdisjoint(arguments):
         gc.disable()  # the process ends with the page, which takes a twentieth less time
     with outliving_readers("stderr"):  # remarks and errors that nobody hears are no reason to end
@@ -67,19 +76,38 @@ def run(arguments: list[str]) -> int:
             raise
         report(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: that is its right, and not an error of ours.
         lead_nowhere(sys.stdout)
         return 0
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
     except Exception as error:
-        lacking = None if debug else too_little_memory(error)
-        if lacking is None:
+        told = None if debug else _explained(error)
+        if told is None:
             raise
-        report(lacking)
-        return lacking.exit_code
+        report(told)
+        return told.exit_code
+
+
+def _explained(error: Exception) -> UserError | None:
+    """What the machine refused, as an error of the user's; None for what is a fault of ours."""
+    if isinstance(error, OSError) and error.errno in REFUSED_PATHS and error.filename is not None:
+        why = error.strerror or str(error)
+        return DataError(f"{shown(error.filename)} cannot be used", why=why, fix="check the path")
+    return too_little_memory(error)
+
+
+def _limit_columns() -> None:
+    """Let a terminal of one column, or an environment that says so, count as a narrow one."""
+    for name in ("COLUMNS", "LINES"):
+        value = os.environ.get(name, "80")
+        if not (value.isascii() and value.isdecimal() and len(value) < 10):
+            del os.environ[name]
+    columns = shutil.get_terminal_size().columns
+    if not NARROWEST <= columns <= WIDEST:
+        os.environ["COLUMNS"] = str(min(max(columns, NARROWEST), WIDEST))
 
 
 def report(error: UserError) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.cli.arguments import parse_recipe_command
-from paddock.errors import STOPPED, ConfigError, bad_value
+from paddock.errors import STOPPED, ConfigError
+from paddock.launch.options import check_world
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class TrainOptions:
             raise ConfigError(
                 "--rank is for dry runs with --world, and would be ignored", fix="add --dry-run --world N"
             )
-        if self.world is not None and self.world < 1:
-            raise bad_value("--world", self.world, "a job has at least one process", "--world 1 or more")
+        if self.world is not None:
+            check_world("--world", self.world)
 
 
 def main(arguments: list[str]) -> int:
@@ -81,7 +82,7 @@ def main(arguments: list[str]) -> int:
     elif options.world is None:
         from paddock.cli.check import show_config
 
-        show_config(command.recipe, command.launch.world_size, options.json)
+        show_config(command.recipe, command.launch, options.json)
     else:
         from paddock.planning.dry_run import dry_run
 

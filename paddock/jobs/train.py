@@ -19,6 +19,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError
+from paddock.files import user_path
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
@@ -208,7 +209,7 @@ def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
     if load is None or load == "auto":
         return load == "auto"
     holds_others = (run_dir / "config.json").is_file()  # a Hugging Face folder, which a run begins from
-    return Path(load).expanduser().resolve() == run_dir.resolve() and not holds_others
+    return user_path(load).resolve() == run_dir.resolve() and not holds_others
 
 
 def work(payload: dict[str, Any]) -> dict[str, Any]:

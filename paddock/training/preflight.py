@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.errors import ConfigError, DataError
+from paddock.files import user_path
 
 if TYPE_CHECKING:
     from paddock.checkpoint.description import Description
@@ -45,7 +46,7 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     settings, model = recipe.checkpoint, recipe.model
     if settings.load is None:
         return Origin(0)
-    source = Path(settings.load).expanduser()
+    source = user_path(settings.load)
     if continues:
         restore_replaced(run_dir / FOLDER)  # now, so that all processes then find the same
         path = CheckpointDirectory(run_dir, keep=None, is_main=False).latest()
@@ -92,7 +93,7 @@ def check_labels(recipe: Recipe, classes: Sequence[str]) -> None:
     from paddock.checkpoint.huggingface import is_huggingface_folder, read_labels
     from paddock.inference.trained import find_classes
 
-    source = Path(recipe.checkpoint.load or "").expanduser()
+    source = user_path(recipe.checkpoint.load or "")
     if recipe.checkpoint.load in (None, "auto") or source.is_file() or recipe.model.resets_head():
         return
     known = read_labels(source) if is_huggingface_folder(source) else find_classes(find_checkpoint(source))
