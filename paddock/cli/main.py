@@ -11,7 +11,7 @@ from importlib import import_module
 
 from paddock import __version__
 from paddock.errors import DataError, UserError, did_you_mean, shown
-from paddock.process import claim, leave
+from paddock.process import claim, leave, too_little_memory
 
 VERBS = {
     "train": "train the model of a recipe",
@@ -71,20 +71,27 @@ def run(arguments: list[str]) -> int:
             raise
         report(error)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: that is its right, and not an error of ours.
         sys.stderr.close()
         return 0
-    except OSError as error:
-        if debug or error.errno not in REFUSED_PATHS or error.filename is None:
+    except Exception as error:
+        told = None if debug else _refused_path(error) or too_little_memory(error)
+        if told is None:
             raise
-        report(
-            DataError(f"{shown(error.filename)} cannot be used", why=error.strerror or str(error), fix="check the path")
-        )
-        return DataError.exit_code
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return 130
+        report(told)
+        return told.exit_code
+
+
+def _refused_path(error: Exception) -> UserError | None:
+    """What to say where the file system refused a path that somebody gave."""
+    if not isinstance(error, OSError) or error.errno not in REFUSED_PATHS or error.filename is None:
+        return None
+    what = f"{shown(error.filename)} cannot be used"
+    return DataError(what, why=error.strerror or str(error), fix="check the path")
 
 
 def _limit_columns() -> None:
