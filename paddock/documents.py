@@ -8,16 +8,16 @@ character, a field that is missing or of another type) is a `DataError`.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from paddock.errors import DataError
-from paddock.files import open_regular
+from paddock.files import read_regular
 
 
 class Document(BaseModel):
@@ -58,7 +58,7 @@ def parse_json(text: str | bytes, source: str, *, fix: str = "", unique: bool = 
 def shape_json(value: Any, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
     """What was parsed, as the type that it should have."""
     try:
-        found: Shape = _adapter(shape).validate_python(value)
+        found: Shape = _adapter(cast(Any, shape)).validate_python(value)
         return found
     except (ValidationError, RecursionError) as error:
         raise DataError(f"{source} does not have the expected form", why=_first_problem(error), fix=fix) from None
@@ -77,13 +77,9 @@ def read_document(path: Path, shape: type[Shape], *, fix: str = "", max_bytes: i
 def read_text(path: Path, *, fix: str = "", max_bytes: int | None = None) -> bytes:
     """What a file says, if it is not longer than `max_bytes`."""
     try:
-        with open_regular(path) as stream:
-            length = os.fstat(stream.fileno()).st_size
-            if max_bytes is None or length <= max_bytes:
-                return stream.read()
+        return read_regular(path, max_bytes)
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error), fix=fix) from None
-    raise DataError(f"{path} is no such file", why=f"it has {length} bytes, where {max_bytes} are plenty", fix=fix)
 
 
 class _RepeatedName(ValueError):
@@ -102,7 +98,7 @@ class Parser(Generic[Shape]):
 
     def __init__(self, shape: type[Shape], *, fix: str = "") -> None:
         self._shape, self._fix = shape, fix
-        self._validate = _adapter(shape).validate_json
+        self._validate = _adapter(cast(Any, shape)).validate_json
 
     def __call__(self, text: str | bytes, source: str) -> Shape:
         try:
@@ -114,8 +110,8 @@ class Parser(Generic[Shape]):
 
 
 @cache
-def _adapter(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
+def _adapter(shape: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)  # type: ignore[arg-type]
 
 
 def _first_problem(error: ValidationError | RecursionError) -> str:

@@ -148,9 +148,12 @@ def replace_link(link: str | Path, target: str) -> None:
     os.replace(temporary, link)
 
 
-def read_regular(path: str | Path) -> bytes:
-    """What a file holds. An OSError if it is something else: a pipe, a device, a folder."""
+def read_regular(path: str | Path, max_bytes: int | None = None) -> bytes:
+    """What a file holds. An OSError if it is something else (a pipe, a device, a folder) or is longer than that."""
     with open_regular(path) as stream:
+        length = os.fstat(stream.fileno()).st_size
+        if max_bytes is not None and length > max_bytes:
+            raise OSError(errno.EFBIG, f"it has {length} bytes, where {max_bytes} are plenty", str(path))
         return stream.read()
 
 

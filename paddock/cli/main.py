@@ -76,27 +76,27 @@ def run(arguments: list[str]) -> int:
             raise
         report(error)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: that is its right, and not an error of ours.
         lead_nowhere(sys.stdout)
         return 0
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return 130
     except Exception as error:
-        told = None if debug else _explained(error)
+        told = None if debug else _refused_path(error) or too_little_memory(error)
         if told is None:
             raise
         report(told)
         return told.exit_code
 
 
-def _explained(error: Exception) -> UserError | None:
-    """What the machine refused, as an error of the user's; None for what is a fault of ours."""
-    if isinstance(error, OSError) and error.errno in REFUSED_PATHS and error.filename is not None:
-        why = error.strerror or str(error)
-        return DataError(f"{shown(error.filename)} cannot be used", why=why, fix="check the path")
-    return too_little_memory(error)
+def _refused_path(error: Exception) -> UserError | None:
+    """What to say where the file system refused a path that somebody gave."""
+    if not isinstance(error, OSError) or error.errno not in REFUSED_PATHS or error.filename is None:
+        return None
+    what = f"{shown(error.filename)} cannot be used"
+    return DataError(what, why=error.strerror or str(error), fix="check the path")
 
 
 def _limit_columns() -> None:
