@@ -15,8 +15,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the project itself, where it is not installed
 os.environ.setdefault("XDG_CACHE_HOME", "/nonexistent")  # no reader may fall back on somebody's own cache
 
-from engine import FINDINGS, PATIENCE, Campaign, Reader, make_input, name_of, outcome_of, progress_line, read_corpus, save_input  # noqa: E402
-from minimising import minimise  # noqa: E402
+from engine import (
+    FINDINGS,
+    PATIENCE,
+    Campaign,
+    Outcome,
+    Reader,
+    make_input,
+    name_of,
+    outcome_of,
+    progress_line,
+    read_corpus,
+    save_input,
+)
+from minimising import minimise
 
 REPORT = Path(__file__).parents[2] / "benchmarks" / "results" / "fuzz.csv"
 
@@ -30,19 +42,25 @@ def main() -> int:
     if options.only is not None:
         return show_one(readers[0], options)
     failed = replay(readers, options.quiet)
-    campaign = Campaign(readers, options.seed, options.jobs, options.patience)
+    known: list[tuple[Reader, int, Outcome]] = []
+
+    def note(reader: Reader, number: int, outcome: Outcome) -> None:
+        known.append((reader, number, outcome))
+        save(reader, number, outcome, options, smaller=False)
+
+    campaign = Campaign(readers, options.seed, options.jobs, note, options.patience)
     begun = time.monotonic()
     if options.inputs or options.seconds:
         campaign.run(options.inputs, options.seconds, lambda text: None if options.quiet else progress_line(text))
+    found = [save(*one, options, smaller=True) for one in known]
     rows = [campaign.tallies[reader.name].to_dict(reader.name) for reader in readers]
-    found = save_findings(readers, campaign, options)
     if options.csv:
         write_csv(rows, Path(options.csv))
     if options.json:
         print(json.dumps({"readers": rows, "corpus": failed, "findings": found}))
     else:
         print(table(rows), f"\n{sum(row['inputs'] for row in rows):,} inputs in {time.monotonic() - begun:.0f} s")
-        for one in [*failed, *found]:
+        for one in failed:
             print(f"\n{one['reader']}: {one['what']}\n  {one['where']}\n  {one['last']}")
     return 1 if failed or found else 0
 
@@ -93,18 +111,16 @@ def replay(readers: list[Reader], quiet: bool) -> list[dict[str, str]]:
     return failed
 
 
-def save_findings(readers: list[Reader], campaign: Campaign, options: argparse.Namespace) -> list[dict[str, str]]:
-    """Write each finding, made small, as the corpus would have it."""
-    found = []
-    for reader in readers:
-        for what, (number, outcome) in campaign.tallies[reader.name].findings.items():
-            origin, files = make_input(reader, options.seed, number)
-            small = minimise(reader, files, origin, outcome)
-            place = options.findings / reader.name / name_of(what, small)
-            again = f"python tests/fuzz --reader {reader.name} --seed {options.seed} --only {number}"
-            save_input(place, small, f"{what}\n{again}\n\n{outcome.trace}")
-            found.append(told(reader, what, f"{again}; {place}", outcome.trace))
-    return found
+def save(reader: Reader, number: int, outcome: Outcome, options: argparse.Namespace, smaller: bool) -> dict[str, str]:
+    """Write a finding as the corpus would have it: at once as it is, and in the end made small."""
+    origin, files = make_input(reader, options.seed, number)
+    place = options.findings / reader.name / name_of(outcome.what, files)
+    again = f"python tests/fuzz --reader {reader.name} --seed {options.seed} --only {number}"
+    save_input(place, minimise(reader, files, origin, outcome) if smaller else files, f"{again}\n\n{outcome.trace}")
+    one = told(reader, outcome.what, f"{again}; {place}", outcome.trace)
+    if not options.quiet and not smaller:
+        print(f"{one['reader']}: {one['what']}\n  {one['where']}\n  {one['last']}", file=sys.stderr, flush=True)
+    return one
 
 
 def told(reader: Reader, what: str, where: str, trace: str) -> dict[str, str]:
@@ -127,12 +143,12 @@ def show_one(reader: Reader, options: argparse.Namespace) -> int:
 def table(rows: list[dict[str, object]]) -> str:
     """The report for people."""
     names = list(rows[0])
-    cells = [names, *([f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names] for row in rows)]
+    cells = [
+        names,
+        *([f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names] for row in rows),
+    ]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) if not column else cell.rjust(width) for column, (cell, width) in enumerate(zip(line, widths, strict=True)))
-        for line in cells
-    )
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in cells)
 
 
 def write_csv(rows: list[dict[str, object]], path: Path) -> None:

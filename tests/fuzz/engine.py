@@ -8,6 +8,7 @@ Input number k of a reader follows from (reader, seed, k) alone.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import gc
 import hashlib
@@ -48,6 +49,7 @@ LONGEST_MESSAGE = 1 << 16
 """Characters of an error: what nobody can read tells nothing."""
 REFRESH = 512
 """Inputs after which the limit on memory follows what the process has grown by in all."""
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 CORPUS = Path(__file__).with_name("corpus")
 FINDINGS = Path(__file__).with_name("findings")
 
@@ -100,8 +102,8 @@ class Tally:
     """Bytes by which a process grew, at most."""
     seconds: float = 0.0
     """Of processor time."""
-    findings: dict[str, tuple[int, Outcome]] = field(default_factory=dict)
-    """By what it was, the number of the first input and what came of it."""
+    findings: dict[str, int] = field(default_factory=dict)
+    """By what it was, the number of the first input."""
 
     def to_dict(self, reader: str) -> dict[str, Any]:
         return {
@@ -318,8 +320,17 @@ class Worker:
 class Campaign:
     """Gives every reader its inputs, in so many processes at once, and collects what comes of them."""
 
-    def __init__(self, readers: Sequence[Reader], seed: int, jobs: int, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        readers: Sequence[Reader],
+        seed: int,
+        jobs: int,
+        found: Callable[[Reader, int, Outcome], None],
+        patience: float = PATIENCE,
+    ) -> None:
+        """`found` hears of every finding, once, as soon as it is known."""
         self._readers, self._seed, self._jobs, self._patience = readers, seed, jobs, patience
+        self._found = found
         self.tallies = {reader.name: Tally() for reader in readers}
         self._stack: list[tuple[Reader, Portion]] = []
         self._workers: list[Worker] = []
@@ -377,15 +388,21 @@ class Campaign:
         tally.accepted += done.accepted
         tally.slowest, tally.memory = max(tally.slowest, done.slowest), max(tally.memory, done.memory)
         for line in _lines(worker.folder / "findings.jsonl"):
-            tally.findings.setdefault(line["what"], (line["number"], Outcome("finding", line["what"], line["trace"])))
+            self._note(worker.reader, line["number"], Outcome("finding", line["what"], line["trace"]))
         if hung or status:
             what = "it hung" if hung else _death(status)
             fault = worker.folder / "fault.txt"
             trace = fault.read_text(errors="replace") if fault.is_file() else ""
             tally.inputs += 1
-            tally.findings.setdefault(f"{what}{_place_in(trace)}", (number, Outcome("finding", what, trace)))
+            self._note(worker.reader, number, Outcome("finding", what + _place_in(trace), trace))
             self._go_on(worker, number + 1, spent)
         shutil.rmtree(worker.folder, ignore_errors=True)
+
+    def _note(self, reader: Reader, number: int, outcome: Outcome) -> None:
+        findings = self.tallies[reader.name].findings
+        if outcome.what not in findings:
+            findings[outcome.what] = number
+            self._found(reader, number, outcome)
 
     def _go_on(self, worker: Worker, first: int, spent: float) -> None:
         portion = worker.portion
@@ -472,7 +489,8 @@ def _peak_memory() -> int:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """As readers run in a worker: silent, with an alarm, in a folder of their own."""
+    """As readers run in a worker: silent, with an alarm, in a folder of their own; gone with their parent."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, _too_long)
     null = os.open(os.devnull, os.O_RDWR)

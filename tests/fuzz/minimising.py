@@ -11,13 +11,13 @@ from mutation import Files, to_json
 
 MOST_TRIES = 1500
 """Inputs that are tried for a finding."""
-MOST_DEATHS = 40
+MOST_DEATHS = 12
 """The same, where each try costs a process."""
 
 
 def minimise(reader: Reader, files: Files, origin: int | None, outcome: Outcome) -> Files:
     """A smaller input with the same outcome, or the same one."""
-    if outcome.trace and not outcome.what.startswith("it "):
+    if not outcome.what.startswith("it ") and not outcome.what.startswith("TooLong"):
         found = in_a_process(lambda folder: _packed(_shrink_here(reader, files, origin, outcome, folder)))
         return files if isinstance(found, Outcome) else _unpacked(found)
 

@@ -217,14 +217,20 @@ _RAW_YAML = (
     Raw("{<<: [1]}"),
     Raw("*nowhere"),
     Raw("[&a x, *a, *a]"),
-    Raw("[" + "&a [x,x,x,x,x,x,x,x,x], " + "".join(f"&{b} [{','.join(['*' + a] * 9)}], " for a, b in
-        zip("abcdefgh", "bcdefghi", strict=True)) + "*i]"),
+    Raw(
+        "["
+        + "&a [x,x,x,x,x,x,x,x,x], "
+        + "".join(f"&{b} [{','.join(['*' + a] * 9)}], " for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+        + "*i]"
+    ),
     Raw("."),
     Raw(".inf"),
     Raw("-.INF"),
     Raw(".nan"),
     Raw("~"),
-    Raw("=",),
+    Raw(
+        "=",
+    ),
     Raw("1_000"),
     Raw("1__0"),
     Raw("0o17"),
@@ -257,7 +263,9 @@ def damage_values(rng: Random, value: Any, words: Sequence[Any] = (), raw: Seque
         case 7:
             return _replaced(value, path, rng.choice(([found], {"a": found}, {"": found}, [found] * 3)))
         case 8 if isinstance(found, int | float) and not isinstance(found, bool):
-            return _replaced(value, path, rng.choice((found + 1, found - 1, -found, found * 2, found * 1000, str(found))))
+            return _replaced(
+                value, path, rng.choice((found + 1, found - 1, -found, found * 2, found * 1000, str(found)))
+            )
         case 8 if isinstance(found, str):
             return _replaced(value, path, _odd_spelling(rng, found))
         case 9 if isinstance(found, str | list) and len(found) > 1:

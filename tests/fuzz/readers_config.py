@@ -53,11 +53,67 @@ optimizer: {name: sgd, lr: 0.1, momentum: 0.9}
 train: {epochs: 2, device: cpu}
 """
 FIELDS = (
-    *("extends", "task", "model", "data", "tokenizer", "parallel", "batch", "optimizer", "schedule", "precision", "train"),
-    *("evaluate", "checkpoint", "log", "family", "layers", "hidden", "heads", "vocab", "context", "source", "path", "lr"),
-    *("gpt2", "bert", "resnet", "gpt2/base", "./base.yaml", "./recipe.yaml", "micro", "global", "accumulation", "steps"),
-    *("language_modeling", "masked_language_modeling", "sequence_classification", "indexed", "synthetic", "auto", "data"),
-    *("interleaved", "zbv", "shard", "recompute", "tensor", "pipeline", "stages", "callbacks", "device", "compile", "self"),
+    *(
+        "extends",
+        "task",
+        "model",
+        "data",
+        "tokenizer",
+        "parallel",
+        "batch",
+        "optimizer",
+        "schedule",
+        "precision",
+        "train",
+    ),
+    *(
+        "evaluate",
+        "checkpoint",
+        "log",
+        "family",
+        "layers",
+        "hidden",
+        "heads",
+        "vocab",
+        "context",
+        "source",
+        "path",
+        "lr",
+    ),
+    *(
+        "gpt2",
+        "bert",
+        "resnet",
+        "gpt2/base",
+        "./base.yaml",
+        "./recipe.yaml",
+        "micro",
+        "global",
+        "accumulation",
+        "steps",
+    ),
+    *(
+        "language_modeling",
+        "masked_language_modeling",
+        "sequence_classification",
+        "indexed",
+        "synthetic",
+        "auto",
+        "data",
+    ),
+    *(
+        "interleaved",
+        "zbv",
+        "shard",
+        "recompute",
+        "tensor",
+        "pipeline",
+        "stages",
+        "callbacks",
+        "device",
+        "compile",
+        "self",
+    ),
 )
 
 
@@ -133,9 +189,13 @@ COMMANDS = (
     "train --help",
 )
 STUBS = (
-    *("paddock.jobs.evaluate.evaluate", "paddock.jobs.benchmark.benchmark", "paddock.jobs.convert.convert"),
-    *("paddock.jobs.generate.continue_text", "paddock.jobs.predict.open_predictor", "paddock.jobs.doctor.diagnose"),
-    *("paddock.jobs.data.merge_corpora", "paddock.alignment.parity.check_parity", "paddock.alignment.resume.check_resume"),
+    *"paddock.jobs.evaluate.evaluate paddock.jobs.benchmark.benchmark paddock.jobs.convert.convert".split(),
+    *"paddock.jobs.generate.continue_text paddock.jobs.predict.open_predictor paddock.jobs.doctor.diagnose".split(),
+    *(
+        "paddock.jobs.data.merge_corpora",
+        "paddock.alignment.parity.check_parity",
+        "paddock.alignment.resume.check_resume",
+    ),
 )
 """What a command would begin: it is read here, not done."""
 CODES = {0, 1, 2, 3, 4, 5, 6, 7, 8}
@@ -176,24 +236,30 @@ def _arguments(path: Path) -> list[str]:
     except (ValueError, RecursionError):
         value = []
     words = [str(word) for word in value] if isinstance(value, list) else [str(value)]
-    return [word.replace("\0", "")[:20_000].encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape") for word in words]
+    return [
+        word.replace("\0", "")[:20_000].encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+        for word in words
+    ]
 
 
 @contextmanager
 def _stubbed() -> Iterator[None]:
-    def stop(*arguments: object, **named: object) -> None:
+    def stop(*arguments: object, **named: object) -> Any:
         raise Done("understood")
 
-    def train(name: str, recipe: Any, launch: LaunchOptions, *rest: object, **named: object) -> None:
+    def train(name: str, recipe: Any, launch: LaunchOptions, *rest: object, **named: object) -> Any:
         launch.check()
         check_recipe(recipe, launch.world_size)
         stop()
 
-    def preprocess(job: Any, *rest: object) -> None:
+    def preprocess(job: Any, *rest: object) -> Any:
         job.check()
         stop()
 
-    with mock.patch("paddock.jobs.train.train", train), mock.patch("paddock.jobs.preprocess.run_preprocess", preprocess):
+    with (
+        mock.patch("paddock.jobs.train.train", train),
+        mock.patch("paddock.jobs.preprocess.run_preprocess", preprocess),
+    ):
         patches = [mock.patch(name, stop) for name in STUBS]
         for patch in patches:
             patch.start()
@@ -209,7 +275,19 @@ def flag_words() -> tuple[str, ...]:
     flags = {word for line in COMMANDS for word in line.split() if word.startswith("-")}
     fields = {f"--{section}.{name}" for section, values in recipe_of_layouts().to_dict().items()
               if isinstance(values, dict) for name in values}  # fmt: skip
-    return (*sorted(flags), *sorted(fields), *recipe_names(), "None", "auto", "true", "1,2", "[1, 2]", "--nnodes", "0", "-1")
+    return (
+        *sorted(flags),
+        *sorted(fields),
+        *recipe_names(),
+        "None",
+        "auto",
+        "true",
+        "1,2",
+        "[1, 2]",
+        "--nnodes",
+        "0",
+        "-1",
+    )
 
 
 def damage_arguments(rng: Random, data: bytes) -> bytes:
@@ -219,7 +297,14 @@ def damage_arguments(rng: Random, data: bytes) -> bytes:
     except (ValueError, AssertionError, RecursionError):
         words = []
     for _ in range(rng.choice((1, 1, 2, 3))):
-        new = rng.choice((rng.choice(flag_words()), rng.choice(WORDS), str(rng.choice(NUMBERS)), "=".join(rng.choices(flag_words(), k=2))))
+        new = rng.choice(
+            (
+                rng.choice(flag_words()),
+                rng.choice(WORDS),
+                str(rng.choice(NUMBERS)),
+                "=".join(rng.choices(flag_words(), k=2)),
+            )
+        )
         place = rng.randrange(len(words) + 1)
         match rng.randrange(4):
             case 0 if words:

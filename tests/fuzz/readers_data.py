@@ -190,9 +190,7 @@ def labelled_seeds() -> list[Files]:
 def read_labelled(folder: Path) -> object:
     path = next(iter(sorted(folder.glob("data.*"))))
     kind: Any = path.suffix.removeprefix(".")
-    data = LabelledTextData(
-        source=kind, train=str(path), pair="pair", sequence_length=16, cache=str(folder / "cache")
-    )
+    data = LabelledTextData(source=kind, train=str(path), pair="pair", sequence_length=16, cache=str(folder / "cache"))
     rows = load_rows(LabelledFile.read(data, "train"), tokenizer(), data)
     for number in range(min(FEW, len(rows))):
         tokens, types = rows.row(number)

@@ -23,7 +23,14 @@ from paddock.testing.images import encoded, picture, write_shard
 
 BLOCK = 512
 """Bytes: tar files are made of these."""
-FIELDS = {"name": (0, 100), "size": (124, 12), "type": (156, 1), "link": (157, 100), "magic": (257, 8), "prefix": (345, 155)}
+FIELDS = {
+    "name": (0, 100),
+    "size": (124, 12),
+    "type": (156, 1),
+    "link": (157, 100),
+    "magic": (257, 8),
+    "prefix": (345, 155),
+}
 DATA = ImageData(path="images", image_size=8)
 
 
@@ -70,7 +77,7 @@ def damage_tar(rng: Random, data: bytes) -> bytes:
         return damage_bytes(rng, data)
     begin = rng.choice(blocks)
     header = bytearray(data[begin : begin + BLOCK])
-    place, width = rng.choice(list(FIELDS.values()))
+    place, width = rng.choice(FIELDS)
     new = rng.choice(
         (
             b"%o" % rng.choice((0, 1, 511, 513, 10**6, 2**30, 2**33 - 1)),
@@ -144,10 +151,14 @@ def _damage_png(rng: Random, data: bytes) -> bytes:
             sizes = rng.choices((0, 1, 14, 65535, 2**31 - 1, 2**20), k=2)
             chunks[number] = kind, struct.pack(">II", *sizes) + content[8:]
         case 2:
-            chunks.insert(number, (rng.choice((b"zTXt", b"iCCP", b"tRNS", b"PLTE", b"eXIf", b"IDAT", b"iTXt")), content))
+            chunks.insert(
+                number, (rng.choice((b"zTXt", b"iCCP", b"tRNS", b"PLTE", b"eXIf", b"IDAT", b"iTXt")), content)
+            )
         case _:
             chunks[number] = rng.choice((b"IDAT", b"IEND", b"iCCP", b"zTXt", b"abcd")), content
-    parts = [struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks]
+    parts = [
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    ]
     return data[:8] + b"".join(parts)
 
 

@@ -90,10 +90,42 @@ SETTINGS = json_mutator(
     ("extra_ids", "eos_token", "unk_token", "content", "do_lower_case", "chinese_whole_words", True, 2**31, 10**7)
 )
 ENGINE_WORDS = (
-    *("type", "BPE", "WordPiece", "WordLevel", "Unigram", "vocab", "merges", "unk_token", "unk_id", "added_tokens", "id"),
-    *("content", "normalizer", "pre_tokenizer", "decoder", "post_processor", "truncation", "padding", "ByteLevel"),
-    *("Sequence", "Split", "Regex", "pattern", "Precompiled", "Metaspace", "BertNormalizer", "Strip", "Replace", "Prepend"),
-    *("max_length", "stride", "byte_fallback", "dropout", "continuing_subword_prefix", "special", "Digits", "Punctuation"),
+    *(
+        "type",
+        "BPE",
+        "WordPiece",
+        "WordLevel",
+        "Unigram",
+        "vocab",
+        "merges",
+        "unk_token",
+        "unk_id",
+        "added_tokens",
+        "id",
+    ),
+    *"content normalizer pre_tokenizer decoder post_processor truncation padding ByteLevel".split(),
+    *(
+        "Sequence",
+        "Split",
+        "Regex",
+        "pattern",
+        "Precompiled",
+        "Metaspace",
+        "BertNormalizer",
+        "Strip",
+        "Replace",
+        "Prepend",
+    ),
+    *(
+        "max_length",
+        "stride",
+        "byte_fallback",
+        "dropout",
+        "continuing_subword_prefix",
+        "special",
+        "Digits",
+        "Punctuation",
+    ),
 )
 
 

@@ -199,12 +199,19 @@ def read_checkpoint(folder: Path) -> object:
 
 
 DESCRIPTION_WORDS = (
-    *("format", "files", "bytes", "crc32", "step", "samples", "best", "best_step", "recipe", "model", "family", "task"),
-    *("loss_scale", "versions", "data_position", "shard-00000.safetensors", "../shard-00000.safetensors", "/etc/passwd"),
+    *"format files bytes crc32 step samples best best_step recipe model family task".split(),
+    *(
+        "loss_scale",
+        "versions",
+        "data_position",
+        "shard-00000.safetensors",
+        "../shard-00000.safetensors",
+        "/etc/passwd",
+    ),
     *("gpt2", "bert", "resnet", "layers", "hidden", "vocab", "data", 10**9, 2**31, -1),
 )
 HEADER_WORDS = (
-    *("F32", "F64", "I64", "BOOL", "BF16", "F8", "dtype", "shape", "data_offsets", "__metadata__", "DCP_SHARDING_INFO"),
+    *"F32 F64 I64 BOOL BF16 F8 dtype shape data_offsets __metadata__ DCP_SHARDING_INFO".split(),
     *("saved_offsets", [0, 4], [0, 0], [8], [], [2**40], [-1, 4], [1, 1, 1]),
 )
 
@@ -308,6 +315,10 @@ def read_example(folder: Path) -> object:
     return state.epochs, state.best, sorted(state.momentum), sorted(map(str, state.settings))
 
 
+OPERATIONS = b"}](.q\x85\x86\x87NKMJGXcRtusabeh0123\x88\x89Q\x8a"
+"""Bytes that mean something in a pickle."""
+
+
 def damage_torch_file(rng: Random, data: bytes) -> bytes:
     """The pickle inside is hit more often than the rest, and stays as long: the archive keeps its sums otherwise."""
     begin = data.find(b"\x80\x02")
@@ -316,14 +327,25 @@ def damage_torch_file(rng: Random, data: bytes) -> bytes:
     end = min(len(data), begin + 4000) if rng.random() < 0.5 else len(data)
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
-        changed[rng.randrange(begin, end)] = rng.choice((*b"}](.q\x85\x86\x87NKMJGXcRtusabeh0123\x88\x89Q\x8a", rng.randrange(256)))
+        changed[rng.randrange(begin, end)] = rng.choice(
+            (*b"}](.q\x85\x86\x87NKMJGXcRtusabeh0123\x88\x89Q\x8a", rng.randrange(256))
+        )
     return bytes(changed)
 
 
 HUGGING_FACE_WORDS = (
-    *("model_type", "architectures", "n_layer", "n_embd", "n_head", "vocab_size", "n_positions", "activation_function"),
-    *("gelu", "relu", "id2label", "problem_type", "hidden_size", "num_hidden_layers", "weight_map", "metadata"),
-    *("gpt2", "bert", "t5", "resnet", "layer_norm_epsilon", "model-00001-of-00004.safetensors", 10**9, "../model.safetensors"),
+    *"model_type architectures n_layer n_embd n_head vocab_size n_positions activation_function".split(),
+    *"gelu relu id2label problem_type hidden_size num_hidden_layers weight_map metadata".split(),
+    *(
+        "gpt2",
+        "bert",
+        "t5",
+        "resnet",
+        "layer_norm_epsilon",
+        "model-00001-of-00004.safetensors",
+        10**9,
+        "../model.safetensors",
+    ),
 )
 
 READERS = [
