@@ -15,10 +15,11 @@ from random import Random
 from faults import EVERY, KINDS, OF_SEVERAL, STEPS, Scene, Skipped, watch_disk
 from machinery import MARK, Attempt, unmount
 
+import paddock
 from paddock.alignment.resume import numbers
 from paddock.checkpoint.directory import CheckpointDirectory
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(paddock.__file__).parents[1]
 RECIPE = [
     *("gpt2/tiny", "--model.layers", "2", "--model.hidden", "32", "--model.heads", "4", "--model.vocab", "512"),
     *("--model.context", "32", "--data.sequence-length", "32", "--batch.micro", "2", "--batch.global", "4"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the project itself, where it is not installed
+sys.path.append(str(Path(__file__).parents[2]))  # this project, unless PYTHONPATH says another
 os.environ.setdefault("XDG_CACHE_HOME", "/nonexistent")  # no reader may fall back on somebody's own cache
 
 from engine import (
