@@ -49,6 +49,8 @@ LONGEST_MESSAGE = 1 << 16
 """Characters of an error: what nobody can read tells nothing."""
 REFRESH = 512
 """Inputs after which the limit on memory follows what the process has grown by in all."""
+BROKEN = 70
+"""The exit code of a worker whose own code failed, not the reader's."""
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 CORPUS = Path(__file__).with_name("corpus")
 FINDINGS = Path(__file__).with_name("findings")
@@ -389,6 +391,8 @@ class Campaign:
         tally.slowest, tally.memory = max(tally.slowest, done.slowest), max(tally.memory, done.memory)
         for line in _lines(worker.folder / "findings.jsonl"):
             self._note(worker.reader, line["number"], Outcome("finding", line["what"], line["trace"]))
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == BROKEN:
+            raise SystemExit(f"the harness of {worker.reader.name} failed:\n{(worker.folder / 'fault.txt').read_text()}")
         if hung or status:
             what = "it hung" if hung else _death(status)
             fault = worker.folder / "fault.txt"
@@ -417,7 +421,7 @@ def start(reader: Reader, portion: Portion, seed: int, folder: Path) -> Worker:
     slot = Slot()
     pid = os.fork()
     if not pid:
-        code = 70
+        code = BROKEN
         try:
             _work(reader, portion, seed, slot, folder)
             code = 0
@@ -534,7 +538,7 @@ def in_a_process(work: Callable[[Path], Any], watch: Watch | None = None, patien
         folder = Path(place)
         pid = os.fork()
         if not pid:
-            code = 70
+            code = BROKEN
             try:
                 with alone(folder):
                     Limits()
