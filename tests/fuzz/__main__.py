@@ -8,6 +8,8 @@ import json
 import os
 import sys
 import time
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -15,11 +17,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).parents[2]))  # this project, unless PYTHONPATH says another
 os.environ.setdefault("XDG_CACHE_HOME", "/nonexistent")  # no reader may fall back on somebody's own cache
 
+import engine
+import guided
 from engine import (
     FINDINGS,
     PATIENCE,
     Campaign,
-    Outcome,
+    Finding,
     Reader,
     make_input,
     name_of,
@@ -30,29 +34,33 @@ from engine import (
 )
 from minimising import minimise
 
+MODULES = ["readers_config", "readers_data", "readers_tokenizers", "readers_weights", "readers_images"]
 REPORT = Path(__file__).parents[2] / "benchmarks" / "results" / "fuzz.csv"
 
 
 def main() -> int:
     options = parse()
-    readers = chosen(options.reader)
+    engine.SECONDS = options.processor_seconds
+    load = partial(chosen, options.reader, options.module)
+    readers = guided.instrument(load) if options.guided else load()
     if options.list:
         print("\n".join(reader.name for reader in readers))
         return 0
     if options.only is not None:
         return show_one(readers[0], options)
     failed = replay(readers, options.quiet)
-    known: list[tuple[Reader, int, Outcome]] = []
+    known: list[Finding] = []
 
-    def note(reader: Reader, number: int, outcome: Outcome) -> None:
-        known.append((reader, number, outcome))
-        save(reader, number, outcome, options, smaller=False)
+    def note(finding: Finding) -> None:
+        known.append(finding)
+        save(finding, options, smaller=False)
 
-    campaign = Campaign(readers, options.seed, options.jobs, note, options.patience)
+    work = guided.work if options.guided else None
+    campaign = Campaign(readers, options.seed, options.jobs, note, options.patience, work)
     begun = time.monotonic()
     if options.inputs or options.seconds:
         campaign.run(options.inputs, options.seconds, lambda text: None if options.quiet else progress_line(text))
-    found = [save(*one, options, smaller=True) for one in known]
+    found = [save(finding, options, smaller=True) for finding in known]
     rows = [campaign.tallies[reader.name].to_dict(reader.name) for reader in readers]
     if options.csv:
         write_csv(rows, Path(options.csv))
@@ -68,6 +76,8 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python tests/fuzz", description=__doc__)
     parser.add_argument("--reader", nargs="*", default=[], help="only these (default: all)")
+    parser.add_argument("--module", nargs="*", default=MODULES, help="that have READERS")
+    parser.add_argument("--guided", action="store_true", help="led by coverage; needs atheris, and --seconds")
     parser.add_argument("--list", action="store_true", help="name the readers, and stop")
     parser.add_argument("--seed", type=int, default=0, help="decides the inputs")
     parser.add_argument("--inputs", type=int, help="so many for a reader of a usual share")
@@ -75,23 +85,21 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", type=int, metavar="K", help="input K of one reader alone, with what comes of it")
     parser.add_argument("--keep", type=Path, help="with --only: write the input into this folder")
     parser.add_argument("--jobs", type=int, default=min(2, len(os.sched_getaffinity(0))), help="processes")
+    parser.add_argument("--processor-seconds", type=float, default=engine.SECONDS, help="that an input may take")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds until a process counts as hung")
     parser.add_argument("--findings", type=Path, default=FINDINGS, help="where findings are written, made small")
     parser.add_argument("--csv", help=f"write the table to a file, such as {REPORT.name} in benchmarks/results")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.guided and not (guided.is_installed() and options.seconds):
+        parser.error("--guided needs --seconds, and the package atheris (pip install atheris)")
+    return options
 
 
-def chosen(names: list[str]) -> list[Reader]:
-    """The readers of these names; all, where there are none."""
-    from readers_config import READERS as CONFIG
-    from readers_data import READERS as DATA
-    from readers_images import READERS as IMAGES
-    from readers_tokenizers import READERS as TOKENIZERS
-    from readers_weights import READERS as WEIGHTS
-
-    every = {reader.name: reader for reader in [*CONFIG, *DATA, *TOKENIZERS, *WEIGHTS, *IMAGES]}
+def chosen(names: list[str], modules: list[str]) -> list[Reader]:
+    """The readers of these names in some modules; all, where there are none."""
+    every = {reader.name: reader for module in modules for reader in import_module(module).READERS}
     unknown = set(names) - set(every)
     if unknown:
         raise SystemExit(f"there is no reader {', '.join(sorted(unknown))}; there are: {', '.join(every)}")
@@ -111,13 +119,14 @@ def replay(readers: list[Reader], quiet: bool) -> list[dict[str, str]]:
     return failed
 
 
-def save(reader: Reader, number: int, outcome: Outcome, options: argparse.Namespace, smaller: bool) -> dict[str, str]:
+def save(found: Finding, options: argparse.Namespace, smaller: bool) -> dict[str, str]:
     """Write a finding as the corpus would have it: at once as it is, and in the end made small."""
-    origin, files = make_input(reader, options.seed, number)
-    place = options.findings / reader.name / name_of(outcome.what, files)
-    again = f"python tests/fuzz --reader {reader.name} --seed {options.seed} --only {number}"
-    save_input(place, minimise(reader, files, origin, outcome) if smaller else files, f"{again}\n\n{outcome.trace}")
-    one = told(reader, outcome.what, f"{again}; {place}", outcome.trace)
+    reader, outcome = found.reader, found.outcome
+    place = options.findings / reader.name / name_of(outcome.what, found.files)
+    again = f"python tests/fuzz --reader {reader.name} --seed {options.seed} --only {found.number}"
+    small = minimise(reader, found.files, found.origin, outcome, options.patience) if smaller else found.files
+    save_input(place, small, f"{again if found.number is not None else 'led by coverage'}\n\n{outcome.trace}")
+    one = told(reader, outcome.what, f"{place}; {again}" if found.number is not None else str(place), outcome.trace)
     if not options.quiet and not smaller:
         print(f"{one['reader']}: {one['what']}\n  {one['where']}\n  {one['last']}", file=sys.stderr, flush=True)
     return one

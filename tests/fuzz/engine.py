@@ -319,6 +319,23 @@ class Worker:
         return began > 0 and self.watch.is_hung(self.pid, number, patience)
 
 
+Work = Callable[[Reader, Portion, int, Slot, Path], None]
+"""What a worker does: a reader's portion, for a seed, in a folder, telling through a slot how far it is."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An input that a reader did not take as it should."""
+
+    reader: Reader
+    outcome: Outcome
+    files: Files
+    origin: int | None
+    """The valid input whose result it should have had."""
+    number: int | None
+    """By which it can be made again; None where coverage led to it."""
+
+
 class Campaign:
     """Gives every reader its inputs, in so many processes at once, and collects what comes of them."""
 
@@ -327,12 +344,13 @@ class Campaign:
         readers: Sequence[Reader],
         seed: int,
         jobs: int,
-        found: Callable[[Reader, int, Outcome], None],
+        found: Callable[[Finding], None],
         patience: float = PATIENCE,
+        work: Work | None = None,
     ) -> None:
-        """`found` hears of every finding, once, as soon as it is known."""
+        """`found` hears of every finding, once, as soon as it is known. `work` is what a worker does."""
         self._readers, self._seed, self._jobs, self._patience = readers, seed, jobs, patience
-        self._found = found
+        self._found, self._work = found, work or go_through
         self.tallies = {reader.name: Tally() for reader in readers}
         self._stack: list[tuple[Reader, Portion]] = []
         self._workers: list[Worker] = []
@@ -361,7 +379,7 @@ class Campaign:
             while self._stack and len(self._workers) < self._jobs:
                 reader, portion = self._stack.pop()
                 number += 1
-                self._workers.append(start(reader, portion, self._seed, root / str(number)))
+                self._workers.append(start(reader, portion, self._seed, root / str(number), self._work))
             time.sleep(0.01)
             for worker in list(self._workers):
                 self._look_after(worker, progress)
@@ -390,23 +408,29 @@ class Campaign:
         tally.accepted += done.accepted
         tally.slowest, tally.memory = max(tally.slowest, done.slowest), max(tally.memory, done.memory)
         for line in _lines(worker.folder / "findings.jsonl"):
-            self._note(worker.reader, line["number"], Outcome("finding", line["what"], line["trace"]))
+            files = unpacked(line["files"]) if "files" in line else None
+            self._note(worker.reader, line["number"], Outcome("finding", line["what"], line["trace"]), files)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == BROKEN:
-            raise SystemExit(f"the harness of {worker.reader.name} failed:\n{(worker.folder / 'fault.txt').read_text()}")
+            raise SystemExit(
+                f"the harness of {worker.reader.name} failed:\n{(worker.folder / 'fault.txt').read_text()}"
+            )
         if hung or status:
             what = "it hung" if hung else _death(status)
             fault = worker.folder / "fault.txt"
             trace = fault.read_text(errors="replace") if fault.is_file() else ""
             tally.inputs += 1
-            self._note(worker.reader, number, Outcome("finding", what + _place_in(trace), trace))
+            current = worker.folder / "current"
+            files = decode(current.read_bytes()) if current.exists() else None
+            self._note(worker.reader, number, Outcome("finding", what + _place_in(trace), trace), files)
             self._go_on(worker, number + 1, spent)
         shutil.rmtree(worker.folder, ignore_errors=True)
 
-    def _note(self, reader: Reader, number: int, outcome: Outcome) -> None:
+    def _note(self, reader: Reader, number: int, outcome: Outcome, files: Files | None) -> None:
         findings = self.tallies[reader.name].findings
         if outcome.what not in findings:
             findings[outcome.what] = number
-            self._found(reader, number, outcome)
+            origin, numbered = make_input(reader, self._seed, number) if files is None else (None, files)
+            self._found(Finding(reader, outcome, numbered, origin, number if files is None else None))
 
     def _go_on(self, worker: Worker, first: int, spent: float) -> None:
         portion = worker.portion
@@ -415,7 +439,7 @@ class Campaign:
             self._stack.append((worker.reader, Portion(first, portion.end, left)))
 
 
-def start(reader: Reader, portion: Portion, seed: int, folder: Path) -> Worker:
+def start(reader: Reader, portion: Portion, seed: int, folder: Path, work: Work) -> Worker:
     """Begin a portion in a process of its own."""
     folder.mkdir()
     slot = Slot()
@@ -423,7 +447,7 @@ def start(reader: Reader, portion: Portion, seed: int, folder: Path) -> Worker:
     if not pid:
         code = BROKEN
         try:
-            _work(reader, portion, seed, slot, folder)
+            work(reader, portion, seed, slot, folder)
             code = 0
         except BaseException:
             (folder / "fault.txt").write_text(traceback.format_exc())
@@ -432,7 +456,8 @@ def start(reader: Reader, portion: Portion, seed: int, folder: Path) -> Worker:
     return Worker(reader, portion, pid, slot, folder)
 
 
-def _work(reader: Reader, portion: Portion, seed: int, slot: Slot, folder: Path) -> None:
+def go_through(reader: Reader, portion: Portion, seed: int, slot: Slot, folder: Path) -> None:
+    """The inputs of a portion, one after the other."""
     tally, limits, seen = Tally(), Limits(), set()
     deadline = None if portion.seconds is None else time.monotonic() + portion.seconds
     number = portion.first
@@ -569,6 +594,35 @@ def outcome_of(reader: Reader, files: Files, origin: int | None, patience: float
 
     found = in_a_process(work, Watch(), patience)
     return found if isinstance(found, Outcome) else Outcome(*found)
+
+
+def encode(files: Files) -> bytes:
+    """An input as one run of bytes: a line that lists its files, and their contents."""
+    line = json.dumps([[name, len(content)] for name, content in files.items()])
+    return line.encode() + b"\n" + b"".join(files.values())
+
+
+def decode(data: bytes) -> Files | None:
+    """What `encode` made; None if that is not what it is."""
+    line, _, rest = data.partition(b"\n")
+    try:
+        entries = [(str(name), int(size)) for name, size in json.loads(line)]
+    except (ValueError, TypeError, RecursionError):
+        return None
+    files, at = {}, 0
+    for name, size in entries:
+        files[name] = rest[at : at + size]
+        at += size
+    return files
+
+
+def packed(files: Files) -> dict[str, str]:
+    """An input as JSON can hold it."""
+    return {name: content.hex() for name, content in files.items()}
+
+
+def unpacked(values: dict[str, str]) -> Files:
+    return {name: bytes.fromhex(content) for name, content in values.items()}
 
 
 def read_corpus(reader: Reader) -> dict[str, Files]:

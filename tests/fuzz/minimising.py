@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine import Outcome, Reader, in_a_process, outcome_of, prepare, seeds_of
+from engine import Outcome, Reader, Workshop, in_a_process, outcome_of, packed, prepare, seeds_of, unpacked
 from mutation import Files, to_json
 
 MOST_TRIES = 1500
@@ -15,21 +15,19 @@ MOST_DEATHS = 12
 """The same, where each try costs a process."""
 
 
-def minimise(reader: Reader, files: Files, origin: int | None, outcome: Outcome) -> Files:
+def minimise(reader: Reader, files: Files, origin: int | None, outcome: Outcome, patience: float) -> Files:
     """A smaller input with the same outcome, or the same one."""
     if not outcome.what.startswith("it ") and not outcome.what.startswith("TooLong"):
-        found = in_a_process(lambda folder: _packed(_shrink_here(reader, files, origin, outcome, folder)))
-        return files if isinstance(found, Outcome) else _unpacked(found)
+        found = in_a_process(lambda folder: packed(_shrink_here(reader, files, origin, outcome, folder)))
+        return files if isinstance(found, Outcome) else unpacked(found)
 
     def same(candidate: Files) -> bool:
-        return outcome_of(reader, candidate, origin, patience=10).what[:12] == outcome.what[:12]
+        return outcome_of(reader, candidate, origin, patience).what[:12] == outcome.what[:12]
 
     return _shrink(reader, files, same, MOST_DEATHS)
 
 
 def _shrink_here(reader: Reader, files: Files, origin: int | None, outcome: Outcome, folder: Any) -> Files:
-    from engine import Workshop
-
     prepare(reader)
     workshop = Workshop(reader, folder)
     return _shrink(reader, files, lambda candidate: workshop.judge(candidate, origin).what == outcome.what, MOST_TRIES)
@@ -93,11 +91,3 @@ def _smaller_values(values: Any) -> Iterator[Any]:
                 yield [*values[:number], smaller, *values[number + 1 :]]
     elif isinstance(values, str) and len(values) > 40:
         yield values[: len(values) // 2]
-
-
-def _packed(files: Files) -> dict[str, str]:
-    return {name: content.hex() for name, content in files.items()}
-
-
-def _unpacked(packed: dict[str, str]) -> Files:
-    return {name: bytes.fromhex(content) for name, content in packed.items()}

@@ -17,20 +17,14 @@ from PIL import Image
 from paddock.data.images.config import ImageData
 from paddock.data.images.decode import decode
 from paddock.data.images.samples import StoredImages
-from paddock.data.images.shards import ShardImages
+from paddock.data.images.shards import ShardImages, shards_of
 from paddock.data.images.transforms import evaluation_transform
 from paddock.testing.images import encoded, picture, write_shard
 
 BLOCK = 512
 """Bytes: tar files are made of these."""
-FIELDS = {
-    "name": (0, 100),
-    "size": (124, 12),
-    "type": (156, 1),
-    "link": (157, 100),
-    "magic": (257, 8),
-    "prefix": (345, 155),
-}
+FIELDS = ((0, 100), (124, 12), (156, 1), (157, 100), (257, 8), (345, 155))
+"""Of a header: where name, size, type, link, magic and prefix begin, and how long they are."""
 DATA = ImageData(path="images", image_size=8)
 
 
@@ -58,7 +52,10 @@ def _pax_shard(image: bytes) -> bytes:
 
 
 def read_shard(folder: Path) -> object:
-    images = ShardImages([folder / "train.tar"], folder / "cache")
+    shards = shards_of(folder, "train")
+    if not shards:
+        return None
+    images = ShardImages(shards, folder / "cache")
     samples = StoredImages(images, np.arange(len(images.classes)), DATA)
     labels = []
     for index in range(min(len(images), 4)):
