@@ -287,15 +287,16 @@ def resnet() -> ResNetConfig:
 
 
 def example_seeds() -> list[Files]:
-    """A state with few numbers: names and shapes count, and views of one number have any shape."""
+    """Before the first step and after one; in both forms that torch has written."""
     found = []
     model = build_model(resnet())
+    initialize(model, 0)
     for steps in (0, 1):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         if steps:
             for parameter in model.parameters():
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros(1).expand(parameter.shape)
-        values = {name: torch.zeros(1, dtype=one.dtype).expand(one.shape) for name, one in model.state_dict().items()}
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        values = model.state_dict()
         content = {
             "epoch": 3,
             "arch": "resnet18",
