@@ -1,11 +1,17 @@
-"""Writing files so that a reader never sees half of one: temporary name, fsync, rename."""
+"""Writing files so that a reader never sees half of one: temporary name, fsync, rename.
+
+Temporary names cannot be guessed, are made exclusively and never through a link, and are locked by whoever writes
+there: what is not locked was left by a process that is no more, and goes when the next one comes.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,17 +22,97 @@ from paddock.errors import MachineError
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; it takes the name `path` only if the block succeeds."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with temporary_file(path) as temporary:
         with disk_errors(path), open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     sync_directory(path.parent)
+
+
+@contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """An empty file beside `path`, ours alone, gone after the block unless the block has renamed it."""
+    with ExitStack() as stack:
+        with disk_errors(path):
+            temporary = stack.enter_context(_ours(path.parent, *_beside(path), _make_file))
+        yield temporary
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, ours alone, gone after the block unless the block has renamed it."""
+    with ExitStack() as stack:
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(_ours(path.parent, *_beside(path), os.mkdir))
+        yield temporary
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder where the system keeps what is temporary, for this user alone, gone after the block."""
+    from tempfile import gettempdir
+
+    with _ours(Path(gettempdir()), "paddock-scratch-", "", lambda path: os.mkdir(path, 0o700)) as folder:
+        yield folder
+
+
+def _beside(path: Path) -> tuple[str, str]:
+    return f".{path.name}.", ".partial"
+
+
+@contextmanager
+def _ours(parent: Path, prefix: str, suffix: str, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Something new under a name that nobody can guess, locked while we live; the dead leave theirs unlocked, and
+    those are removed first."""
+    sweep(parent, f"{escape(prefix)}*{suffix}")
+    while True:
+        path = parent / f"{prefix}{os.urandom(8).hex()}{suffix}"
+        make(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():
+            break
+        os.close(descriptor)  # somebody swept between our making and our locking it
+    try:
+        yield path
+    finally:
+        _remove(path)
+        os.close(descriptor)
+
+
+def _make_file(path: Path) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+
+
+def sweep(folder: Path, pattern: str = ".*.partial") -> None:
+    """Remove what processes of this user that are no more have left of temporary files and folders."""
+    for path in folder.glob(pattern):
+        with suppress(OSError):  # a link, somebody else's, in use, or gone
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_uid == os.getuid():
+                    _remove(path)
+            finally:
+                os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def no_follow(path: str, flags: int) -> int:
+    """An `opener` for `open` that refuses a symbolic link: somebody else may have put it there."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def sync_directory(directory: str | Path) -> None:
@@ -53,9 +139,9 @@ def sync_tree(folder: Path) -> None:
 def replace_link(link: str | Path, target: str) -> None:
     """Point the symbolic link `link` at `target` (a name beside it) in one step."""
     link = Path(link)
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
-    temporary.unlink(missing_ok=True)
-    os.symlink(target, temporary)
+    prefix, suffix = _beside(link)
+    temporary = link.with_name(f"{prefix}{os.urandom(8).hex()}{suffix}")
+    os.symlink(target, temporary)  # never over something
     os.replace(temporary, link)
 
 
@@ -73,6 +159,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.EPERM: "you may not write there: choose another place",
             errno.ENOENT: "its folder is gone, or cannot be made there: choose another place",
             errno.ENOTDIR: "a part of that path is a file: choose another place",
+            errno.ELOOP: "it is a symbolic link, and may lead anywhere: remove it, or choose another place",
             errno.EEXIST: "a part of that path is a file: choose another place",
         }
         if error.errno not in remedies:

@@ -8,9 +8,32 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
+import signal
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
+from paddock.errors import MachineError
+
+SECONDS_WITHOUT_A_WORD = 30
+OUT_OF_MEMORY = re.compile(
+    r"failed to map segment|cannot allocate memory|can't allocate memory|std::bad_alloc", re.IGNORECASE
+)
+"""How the loader of libraries, the kernel, torch and C++ say it."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What asks a process to end, and can be heard."""
+
+PATIENCE = 60.0
+"""Seconds without progress after which a process that was asked to stop is taken to hang."""
+TIMES_THE_LONGEST = 5
+"""A process is given as many times what its longest piece of work has taken."""
+
+_last_progress = _longest = 0.0
+_unhurried = 0
 _is_ours = False
 _is_done = False
 
@@ -41,6 +64,91 @@ def leave(code: int) -> NoReturn:
         _is_done = True
         sys.exit(0)
     _flush_and_exit(code)
+
+
+def too_little_memory(error: BaseException) -> MachineError | None:
+    """What to say if memory ran out, however a library put it; None if that is not what happened."""
+    if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
+        return None
+    words = [line for line in str(error).splitlines() if OUT_OF_MEMORY.search(line)] or ["memory ran out"]
+    limit = _address_space()
+    if limit is None:
+        return MachineError("there is too little memory", why=words[0], fix="use a smaller batch.micro or model")
+    return MachineError(
+        "there is too little address space",
+        why=f"this process may take {limit / 2**30:.2f} GiB of it (ulimit -v): {words[0]}",
+        fix="raise the limit: ulimit -v unlimited",
+    )
+
+
+def _address_space() -> int | None:
+    """The bytes that this process may map; None if there is no limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def progress() -> None:
+    """Note that a piece of work is done, such as a step or a batch. After a stop signal, a process that notes nothing
+    more is taken to hang, and left."""
+    global _last_progress, _longest
+    now = time.monotonic()
+    if _last_progress:
+        _longest = max(_longest, now - _last_progress)
+    _last_progress = now
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """What may take any time and must not be cut short: a checkpoint on its way to a slow disk, a user's callback."""
+    global _unhurried, _last_progress
+    progress()
+    with _counting:
+        _unhurried += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _unhurried -= 1
+        _last_progress = time.monotonic()
+
+
+_counting = threading.Lock()
+
+
+def hangs(since: float) -> bool:
+    """Whether nothing has moved for too long, `since` the moment at which a stop was asked for."""
+    patience = max(PATIENCE, TIMES_THE_LONGEST * _longest)
+    return not _unhurried and time.monotonic() - max(since, _last_progress) > patience
+
+
+@contextmanager
+def mortal() -> Iterator[None]:
+    """While waiting for other processes inside C++, where no Python handler runs: a stop signal just ends us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def announced(wait: str) -> Iterator[None]:
+    """Tell what is waited for, if it does not come soon: it may never come."""
+    words = threading.Timer(SECONDS_WITHOUT_A_WORD, lambda: print(wait, file=sys.stderr, flush=True))
+    words.daemon = True
+    words.start()
+    try:
+        yield
+    finally:
+        words.cancel()
 
 
 def _skip_teardown() -> None:

@@ -20,7 +20,7 @@ class ConfigModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, /, **data: Any) -> None:
         if _inside.get():  # a section of a recipe: the whole recipe explains, with the section's name
             super().__init__(**data)
             return

@@ -1,9 +1,11 @@
-"""What a run was made with."""
+"""What a run was made with: versions, and the command without its secrets."""
 
 from __future__ import annotations
 
 import platform
+import re
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
@@ -19,3 +21,37 @@ def versions() -> dict[str, Any]:
         "platform": platform.platform(),
         **{name: metadata.version(name) for name in names},
     }
+
+
+HIDDEN = "[redacted]"
+_SECRET_NAME = re.compile(
+    r"(^|[._-])(token|auth[._-]?token|password|passwd|passphrase|pwd|secret|credentials?|authorization|"
+    r"(api|access|private|secret|account|encryption)[._-]?key(?:[._-]?id)?|secret[._-]access[._-]key)$",
+    re.IGNORECASE,
+)
+_SPECIAL_TOKEN = re.compile(
+    r"(^|[._-])(pad|unk|mask|sep|cls|eos|bos|eod|start|end|begin|special)[._-]token$", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(
+    r"hf_[A-Za-z0-9]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
+    r"xox[abprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+)
+_PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def redacted(command: Sequence[str]) -> list[str]:
+    """A command line without what looks like a secret, by the name of its flag or variable or by its own form."""
+    shown, hides_next = [], False
+    for argument in command:
+        name, equals, _ = argument.partition("=")
+        if hides_next and not argument.startswith("--"):
+            argument = HIDDEN
+        elif equals and _is_secret(name):
+            argument = f"{name}={HIDDEN}"
+        hides_next = not equals and argument.startswith("-") and _is_secret(argument)
+        shown.append(_SECRET_VALUE.sub(HIDDEN, _PASSWORD_IN_URL.sub(HIDDEN, argument)))
+    return shown
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET_NAME.search(name.lstrip("-")) and not _SPECIAL_TOKEN.search(name))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from paddock.config.layouts import global_batch, legal_layouts, with_layout, wor
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, bad_value
+from paddock.files import scratch_folder
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -126,9 +126,9 @@ def check_parity(recipe: Recipe, names: Sequence[str], launch: LaunchOptions, do
 def run_layouts(layouts: Sequence[LayoutToCheck], double: bool = False) -> dict[str, dict[str, Any]]:
     """The trace of each layout, by its name; one set of processes for each number of them."""
     traces: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="paddock-parity-") as folder:
+    with scratch_folder() as folder:
         for processes in sorted({layout.processes for layout in layouts}):
-            result = Path(folder) / f"{processes}.json"
+            result = folder / f"{processes}.json"
             payload = {
                 "layouts": [
                     (layout.name, layout.recipe.to_dict()) for layout in layouts if layout.processes == processes
@@ -136,7 +136,7 @@ def run_layouts(layouts: Sequence[LayoutToCheck], double: bool = False) -> dict[
                 "double": double,
                 "result": str(result),
             }
-            run("paddock.alignment.parity:work", payload, LaunchOptions(nproc_per_node=processes), Path(folder))
+            run("paddock.alignment.parity:work", payload, LaunchOptions(nproc_per_node=processes), folder)
             traces |= json.loads(result.read_text(encoding="utf-8"))
     return traces
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, UserError, bad_value
+from paddock.files import scratch_folder
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.telemetry.jsonl import read_metrics
@@ -123,7 +123,7 @@ def check_resume(
     first, second = plan(recipe, launch, layout, resume_layout)
     exact = first == second
     with ExitStack() as stack:
-        folder = run_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paddock-resume-")))
+        folder = run_dir or stack.enter_context(scratch_folder())
         if (folder / "resumed").exists():
             raise ConfigError(f"{folder} already holds a check", fix="choose another --run-dir")
         say(f"{first.recipe.train.steps} steps without a disturbance" + ("" if exact else "; dropout off, float32"))

@@ -122,7 +122,7 @@ class CheckpointDirectory:
         newest = self.latest()
         if newest is None:
             return
-        best = self._path(describe_checkpoint(newest).get("best_step", 0))
+        best = self._path(describe_checkpoint(newest).best_step)
         with disk_errors(self.path):
             replace_link(self.path / "latest", newest.name)
             if is_checkpoint(best):  # a run that went on from another's checkpoint may have its best there

@@ -8,19 +8,35 @@ over there, and how they are shaped, is the knowledge of its own `huggingface.py
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from paddock.checkpoint.matching import Matched, StoredWeight, check_settings, match, names_that_differ
-from paddock.checkpoint.weight_files import read_json, write_json, write_safetensors, write_shards
+from paddock.checkpoint.matching import (
+    Matched,
+    StoredWeight,
+    by_canonical_name,
+    check_settings,
+    match,
+    names_that_differ,
+)
+from paddock.checkpoint.weight_files import (
+    COPY_AGAIN,
+    MAX_JSON_BYTES,
+    read_json,
+    write_json,
+    write_safetensors,
+    write_shards,
+)
+from paddock.documents import Document, read_document
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
-from paddock.files import disk_errors, sync_directory, sync_tree
+from paddock.files import disk_errors, sync_directory, sync_tree, temporary_file, temporary_folder
 from paddock.models.config import ModelConfig
+from paddock.models.huggingface_settings import shown
 from paddock.models.registry import family_named, family_names
 from paddock.models.weight_names import TensorRule, WeightNames
 from paddock.parallel.placement import local, part_like
@@ -51,19 +67,29 @@ def read_config(path: str | Path) -> ModelConfig:
     family = values.get("model_type")
     if family not in family_names():
         raise DataError(
-            f"{file}: model_type = {family}",
+            f"{file}: model_type = {shown(family)}",
             why=f"there is no such family here; supported: {', '.join(family_names())}",
-            fix=did_you_mean(str(family), family_names()),
+            fix=did_you_mean(shown(family), family_names()),
         )
-    return family_named(family).huggingface().from_huggingface_config(values)
+    names = family_named(family).huggingface()
+
+    @cache
+    def shapes() -> dict[str, tuple[int, ...]]:
+        return {name: tensor.shape for name, tensor in by_canonical_name(Path(path), names).items()}
+
+    return names.from_huggingface_config(values, shapes)
+
+
+class _Labels(Document):
+    id2label: dict[str, str | int] | None = None
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """The names of the classes that a folder's model tells apart, by their number; none where it has none."""
-    names = read_json(Path(path) / "config.json").get("id2label")
-    if not isinstance(names, dict) or {str(number) for number in names} != {str(n) for n in range(len(names))}:
-        return ()
-    return tuple(str(names[str(number)]) for number in range(len(names)))
+    file = Path(path) / "config.json"
+    names = read_document(file, _Labels, fix=COPY_AGAIN, max_bytes=MAX_JSON_BYTES).id2label or {}
+    numbers = [str(number) for number in range(len(names))]
+    return tuple(str(names[number]) for number in numbers) if names.keys() == set(numbers) else ()
 
 
 def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False) -> list[str]:
@@ -74,9 +100,13 @@ def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False)
     """
     config = model.config
     assert isinstance(config, ModelConfig)
+    return copy_weights(match_folder(path, config, new_heads=new_heads), model)
+
+
+def copy_weights(found: Matched, model: nn.Module) -> list[str]:
+    """Copy what a folder has of a model, or of a part of it, into it; returns what to say about it."""
     # Weights, and what a model has measured: all that it needs to compute the same.
     parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    found = match_folder(path, config, new_heads=new_heads)
     without_rule = set(parameters) - set(found.weights) - set(found.missing)
     assert not without_rule, f"no rule for {without_rule}"
     with torch.no_grad():
@@ -102,7 +132,7 @@ def match_folder(path: str | Path, config: ModelConfig, *, new_heads: bool = Fal
     else:
         names = family_named(config.family).huggingface()
         check_settings(folder, config, read_config(folder))
-    return match(folder, names, names.tensors(config), new_heads=new_heads, reset=config.resets_head())
+    return match(folder, names, config, new_heads=new_heads, reset=config.resets_head())
 
 
 def save_folder(
@@ -134,30 +164,24 @@ def save_folder(
         raise DataError("the weights are not those of the config", why="; ".join(problems))
     settings = theirs.to_huggingface_config(config, dtype=dtype, bos_token_id=bos_token_id, eos_token_id=eos_token_id)
     settings |= _named(labels, settings)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with disk_errors(path):
-            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-            partial.mkdir(parents=True)
-            write_shards(
-                partial,
-                {name: shape for rule in rules for name, shape in rule.shapes.items()},
-                DTYPES[dtype],
-                lambda name: _exported(by_name[name], name, state, DTYPES[dtype]),
-                max_shard_bytes,
-            )
-            write_json(partial / "config.json", settings)
-            special = {name: settings.get(name) for name in ("bos_token_id", "eos_token_id")}
-            if special := {name: token for name, token in special.items() if token is not None}:
-                write_json(partial / "generation_config.json", special)
-            if add_files is not None:
-                add_files(partial)
-            sync_tree(partial)
-            _refuse_existing(path)
-            os.rename(partial, path)
-            sync_directory(path.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with temporary_folder(path) as partial, disk_errors(path):
+        write_shards(
+            partial,
+            {name: shape for rule in rules for name, shape in rule.shapes.items()},
+            DTYPES[dtype],
+            lambda name: _exported(by_name[name], name, state, DTYPES[dtype]),
+            max_shard_bytes,
+        )
+        write_json(partial / "config.json", settings)
+        special = {name: settings.get(name) for name in ("bos_token_id", "eos_token_id")}
+        if special := {name: token for name, token in special.items() if token is not None}:
+            write_json(partial / "generation_config.json", special)
+        if add_files is not None:
+            add_files(partial)
+        sync_tree(partial)
+        _refuse_existing(path)
+        os.rename(partial, path)
+        sync_directory(path.parent)
 
 
 def save_file(state: Mapping[str, Tensor], config: ModelConfig, path: Path, dtype: str) -> None:
@@ -175,16 +199,13 @@ def save_file(state: Mapping[str, Tensor], config: ModelConfig, path: Path, dtyp
     problems = names_that_differ(set(rules), set(state))
     if problems:
         raise DataError("the weights are not those of the config", why="; ".join(problems))
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shapes = {name: rule.our_shape for name, rule in rules.items()}
-            write_safetensors(partial, shapes, DTYPES[dtype], lambda name: state[name].to("cpu", DTYPES[dtype]))
-            os.replace(partial, path)
-            sync_directory(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_file(path) as partial, disk_errors(path):
+        shapes = {name: rule.our_shape for name, rule in rules.items()}
+        write_safetensors(partial, shapes, DTYPES[dtype], lambda name: state[name].to("cpu", DTYPES[dtype]))
+        os.replace(partial, path)
+        sync_directory(path.parent)
 
 
 def _named(labels: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,22 +18,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from paddock.checkpoint.blocks import FileRecord, damaged
+from paddock.checkpoint.blocks import COPY_AGAIN, FileRecord, damaged
+from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
+from paddock.documents import Document, parse_document, read_text, shape_json
 from paddock.errors import DataError, UserError
 from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
-
-T = TypeVar("T")
+from paddock.messages import PeerFailed, error_from_json, error_to_json
+from paddock.parallel.world import gather_texts
+from paddock.process import unhurried
 
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2
+MAX_DESCRIPTION = 1 << 28
+"""Bytes; with the checksums of a thousand gigabytes it has an eighth of that."""
 PARTIAL = ".{}.partial"
 """What a directory is called before it is complete, and what whatever may be deleted is called."""
 REPLACED = ".{}.replaced"
@@ -75,11 +80,12 @@ def save_pieces(
     folder = path.with_name(PARTIAL.format(path.name))
     rank = dist.get_rank() if dist.is_initialized() else 0
     try:
-        run_together(partial(_begin, folder) if rank == 0 else None, group)
-        records = run_together(partial(_write_file, folder, rank, pieces), group)
-        files = {file: record.to_json() for file, record in filter(None, records)}
-        finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
-        run_together(finish if rank == 0 else None, group)
+        with unhurried():
+            run_together(partial(_begin, folder) if rank == 0 else None, group)
+            records = run_together(partial(_write_file, folder, rank, pieces), group)
+            files = dict(filter(None, records))
+            finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
+            run_together(finish if rank == 0 else None, group)
     except BaseException:
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -92,14 +98,14 @@ def _begin(folder: Path) -> None:
         folder.mkdir(parents=True)
 
 
-def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, FileRecord] | None:
+def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, dict[str, Any]] | None:
     file = f"shard-{rank:05d}.safetensors"
     with disk_errors(folder / file):
-        return (file, write_pieces(folder / file, pieces)) if pieces else None
+        return (file, write_pieces(folder / file, pieces).to_json()) if pieces else None
 
 
 def _finish(folder: Path, path: Path, description: Mapping[str, Any], add_files: Callable[[Path], None] | None) -> None:
-    content = {"format": FORMAT, **description}
+    content = {"format": FORMAT, **OF_NO_RUN, **description}
     with atomic_write(folder / DESCRIPTION) as stream:
         json.dump({**content, "crc32": _checksum(content)}, stream, indent=2)
     with disk_errors(path):
@@ -156,9 +162,9 @@ def _name_before(replaced: Path) -> str:
     return replaced.name.removeprefix(".").removesuffix(".replaced")
 
 
-def describe_checkpoint(path: Path) -> dict[str, Any]:
+def describe_checkpoint(path: Path) -> Description:
     """What was said about a checkpoint when it was written."""
-    return {key: value for key, value in _read_description(path).items() if key not in ("files", "crc32")}
+    return _read_description(path, Description)
 
 
 def saved_tensors(path: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -204,6 +210,11 @@ def read_tensors(path: Path, tensors: dict[str, Tensor], elsewhere: Collection[s
 def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tuple[torch.Size, torch.dtype]]) -> None:
     """Every wanted tensor is there, with the same shape, or an error that lists those that are not."""
     missing = [name for name in wanted if name not in saved]
+    other_types = [
+        f"{name} {saved[name][1]}, wanted {tensor.dtype}"
+        for name, tensor in wanted.items()
+        if name in saved and saved[name][1].is_floating_point != tensor.dtype.is_floating_point
+    ]
     misshapen = [
         f"{name} {list(saved[name][0])}, wanted {list(tensor.shape)}"
         for name, tensor in wanted.items()
@@ -213,7 +224,12 @@ def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tu
     extra = [name for name in saved if name not in wanted and name.split(".")[0] in kinds]
     problems = [
         f"{label}: {', '.join(names[:10])}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        for label, names in (("missing", missing), ("of another shape", misshapen), ("unexpected", extra))
+        for label, names in (
+            ("missing", missing),
+            ("of another shape", misshapen),
+            ("of another type", other_types),
+            ("unexpected", extra),
+        )
         if names
     ]
     if problems:
@@ -225,23 +241,28 @@ def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tu
 
 
 def _open(path: Path) -> ShardReader:
-    files = _read_description(path)["files"]
-    return ShardReader(path, {file: FileRecord.from_json(record) for file, record in files.items()})
+    return ShardReader(path, _read_description(path, CheckpointFiles).files)
 
 
-def _read_description(path: Path) -> dict[str, Any]:
+def _read_description(path: Path, part: type[T]) -> T:
+    """What `checkpoint.json` says, of the form `part`."""
     file = path / DESCRIPTION
-    try:
-        description = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a checkpoint", why=f"{DESCRIPTION}: {error}") from None
-    found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise DataError(f"{path} has checkpoint format {found}", why=f"this version of Paddock reads format {FORMAT}")
-    content: dict[str, Any] = description
-    if content.pop("crc32", None) != _checksum(content):
+    text = read_text(file, fix=COPY_AGAIN, max_bytes=MAX_DESCRIPTION)
+    content = parse_document(text, dict[str, Any], str(file), fix=COPY_AGAIN, unique=True)
+    seal = shape_json(content, _Seal, str(file), fix=COPY_AGAIN)
+    if seal.format != FORMAT:
+        why = f"this version of Paddock reads format {FORMAT}"
+        raise DataError(f"{path} has checkpoint format {seal.format}", why=why)
+    if seal.crc32 != _checksum({name: value for name, value in content.items() if name != "crc32"}):
         raise damaged(file, "its content is not what was written")
-    return content
+    return shape_json(content, part, str(file), fix=COPY_AGAIN)
+
+
+class _Seal(Document):
+    """What tells whether the rest can be believed."""
+
+    format: int
+    crc32: int | None = None
 
 
 def _checksum(description: Mapping[str, Any]) -> int:
@@ -272,25 +293,32 @@ def _own_errors() -> Iterator[None]:
         raise _first_error([failure for failure, _ in error.failures.values()]) from None
 
 
-def run_together(action: Callable[[], T] | None, group: dist.ProcessGroup | None = None) -> list[T | None]:
+def run_together(action: Callable[[], Any] | None, group: dist.ProcessGroup | None = None) -> list[Any]:
     """Do `action`, if this process has one; returns everyone's results, or raises, in all of them, what one met.
 
-    A process that raised alone would leave the others waiting for it in their next message.
+    A process that raised alone would leave the others waiting for it in their next message. Results are JSON.
     """
-    outcome: T | Exception | None = None
-    if action is not None:
-        try:
-            outcome = action()
-        except Exception as error:
-            outcome = error
-    outcomes: list[T | Exception | None] = [outcome]
-    if dist.is_initialized():
-        outcomes = [None] * dist.get_world_size(group)
-        dist.all_gather_object(outcomes, outcome, group=group)
-    errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    if errors:
-        raise _first_error(errors)
-    return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+    result, failed = None, None
+    try:
+        result = action() if action is not None else None
+    except Exception as error:
+        failed = error
+    user = error_to_json(failed) if isinstance(failed, UserError) else None
+    mine: dict[str, Any] = {
+        "result": result,
+        "user": user,
+        "bug": repr(failed) if failed is not None and user is None else None,
+    }
+    told = [json.loads(text) for text in gather_texts(json.dumps(mine), group)] if dist.is_initialized() else [mine]
+    users = [said["user"] for said in told if said["user"] is not None]
+    if failed is not None and (user is not None or not users):  # with its own stack trace
+        raise failed
+    if users:
+        raise error_from_json(users[0])
+    for rank, said in enumerate(told):
+        if said["bug"] is not None:
+            raise PeerFailed(f"rank {rank} met {said['bug']}")
+    return [said["result"] for said in told]
 
 
 def _first_error(errors: Sequence[BaseException]) -> BaseException:

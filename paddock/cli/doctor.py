@@ -72,7 +72,10 @@ def _sections(report: dict[str, Any]) -> dict[str, list[tuple[str, str, str]]]:
             ("collectives", *_or_missing(collectives, "this torch cannot run more than one process")),
             (
                 "compiler",
-                *_or_missing(compiler and compiler["version"], "torch.compile on the CPU needs g++"),
+                *_or_missing(
+                    compiler and compiler["version"],
+                    (compiler and compiler["reason"]) or "torch.compile on the CPU needs g++",
+                ),
             ),
         ],
         "libraries": [

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from paddock import __version__
 from paddock.errors import UserError, did_you_mean
-from paddock.process import claim, leave
+from paddock.process import claim, leave, too_little_memory
 
 VERBS = {
     "train": "train the model of a recipe",
@@ -69,6 +69,12 @@ def run(arguments: list[str]) -> int:
         # The reader of our output (head, less) has gone: that is its right, and not an error of ours.
         sys.stderr.close()
         return 0
+    except Exception as error:
+        lacking = None if debug else too_little_memory(error)
+        if lacking is None:
+            raise
+        report(lacking)
+        return lacking.exit_code
 
 
 def report(error: UserError) -> None:

@@ -14,8 +14,6 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,7 +28,7 @@ from paddock.data.config import DataConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.corpus import index_samples
 from paddock.errors import MachineError
-from paddock.files import atomic_write, disk_errors
+from paddock.files import atomic_write, sweep, temporary_folder
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -104,18 +102,13 @@ def build_folder(folder: Path, build: Callable[[Path], None]) -> None:
     """Make a folder, unless it is there: `build` fills another one, which takes the name when it is complete."""
     if folder.is_dir():
         return
-    with disk_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        build(partial)
-        os.chmod(partial, 0o755)
-        os.rename(partial, folder)
-    except OSError:
-        if not folder.is_dir():  # otherwise another job was faster, with the same result
-            raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with temporary_folder(folder) as partial:
+        try:
+            build(partial)
+            os.rename(partial, folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another job was faster, with the same result
+                raise
 
 
 def _read(path: Path, key: dict[str, Any]) -> Arrays | None:
@@ -202,8 +195,7 @@ def _lock(stream: IO[bytes], kind: int) -> bool:
 
 def _clean(folder: Path) -> None:
     """Remove what killed processes left half written, and the oldest files that nobody uses. Needs the lock."""
-    for path in folder.glob(".*.partial"):
-        path.unlink(missing_ok=True)
+    sweep(folder)
     with suppress(OSError):
         files = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in files[KEPT:]:

@@ -1,4 +1,4 @@
-"""Is a device here? Looks without ever failing, and always says why not."""
+"""Is a device here? Looks, and always says why not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from paddock.devices.adapter import DeviceAdapter
+from paddock.process import too_little_memory
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Availability:
 
 
 def probe(adapter: DeviceAdapter, *, names: bool = True) -> Availability:
-    """Import what the device needs and count what is there; never raises.
+    """Import what the device needs and count what is there; raises only where memory runs out, of which no device
+    is the cause.
 
     Asking for a device's name may open a context on it, which holds device memory as long as the process
     lives; a process that only launches others passes `names=False`.
@@ -41,6 +43,8 @@ def probe(adapter: DeviceAdapter, *, names: bool = True) -> Availability:
         found = tuple(adapter.device_name(index) for index in range(count)) if names else ()
         return Availability(True, count, version, names=found)
     except (Exception, SystemExit) as error:  # a vendor's package may do anything on import
+        if (lacking := too_little_memory(error)) is not None:
+            raise lacking from error
         what = f"{package} is installed but failed" if package else "torch failed"
         first_line = (str(error).strip() or "no message").splitlines()[0]
         return Availability(False, reason=f"{what}: {type(error).__name__}: {first_line}", broken=True)

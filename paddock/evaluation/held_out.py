@@ -11,6 +11,7 @@ from paddock.data.loading.sampler import by_length, evaluation_batches
 from paddock.parallel.engine import Engine
 from paddock.parallel.placement import to_device
 from paddock.parallel.world import World
+from paddock.process import progress
 from paddock.tasks.task import INDEX, Batch, Judgement, Sample, Task
 
 
@@ -44,6 +45,7 @@ def evaluate(
         for number, size in enumerate(rounds, start=1):
             batches = [task.transform_on_device(to_device(batch, world.device)) for batch in loader.next()]
             found.add(_judge(task, engine, batches, idle * (size - len(batches))))
+            progress()
             if on_batch is not None:
                 on_batch(number, len(rounds))
     engine.train()

@@ -4,7 +4,6 @@ operations. Needs no data and writes nothing."""
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_layout
 from paddock.errors import bad_value
-from paddock.files import atomic_write
-from paddock.jobs.train import world_of
+from paddock.files import atomic_write, scratch_folder
+from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
@@ -57,10 +56,10 @@ def benchmark(recipe: Recipe, measurement: Measurement, launch: LaunchOptions) -
     sequence_fits(recipe)
     check_layout(recipe, world_of(launch))
     check_device(recipe.parallel, select(recipe.train.device))
-    with tempfile.TemporaryDirectory(prefix="paddock-benchmark-") as folder:
-        result = Path(folder) / "result.json"
+    with scratch_folder() as folder:
+        result = folder / "result.json"
         payload = {"recipe": recipe.to_dict(), "measurement": asdict(measurement), "result": str(result)}
-        run("paddock.jobs.benchmark:work", payload, launch, Path(folder))
+        run("paddock.jobs.benchmark:work", payload, launch, folder)
         return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 import sys
@@ -93,16 +92,20 @@ def _collectives() -> list[str]:
 
 
 def _compiler() -> dict[str, str | None] | None:
-    """The C++ compiler that torch.compile would call on the CPU: CXX, else the platform's own."""
+    """The C++ compiler that torch.compile would call on the CPU: CXX, else the platform's own.
+
+    A variable of the environment may say anything: only a plain executable is run, and never with arguments from there.
+    """
     command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
-    words = shlex.split(command)
-    if not words or shutil.which(words[0]) is None:
-        return None
+    executable = shutil.which(command)
+    if executable is None:
+        plain = "CXX is not the name or the path of an executable, and nothing else is run: " + command[:80]
+        return {"command": command, "version": None, "reason": plain} if os.environ.get("CXX") else None
     try:
-        run = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return {"command": command, "version": next(iter(run.stdout.splitlines()), command)}
+        run = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"command": command, "version": None, "reason": str(error).splitlines()[0]}
+    return {"command": command, "version": next(iter(run.stdout.splitlines()), command), "reason": None}
 
 
 def _memory() -> dict[str, int | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_evaluation
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError
-from paddock.files import atomic_write
-from paddock.jobs.train import world_of
+from paddock.files import atomic_write, scratch_folder
+from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
@@ -37,10 +36,10 @@ def evaluate(recipe: Recipe, launch: LaunchOptions) -> dict[str, Any] | None:
     check_evaluation(recipe, world_of(launch))
     check_device(recipe.parallel, select(recipe.train.device))
     check_labels(recipe, prepare_data(recipe).classes)
-    with tempfile.TemporaryDirectory(prefix="paddock-evaluate-") as folder:
-        result = Path(folder) / "result.json"
+    with scratch_folder() as folder:
+        result = folder / "result.json"
         payload = {"recipe": recipe.to_dict(), "result": str(result)}
-        run("paddock.jobs.evaluate:work", payload, launch, Path(folder))
+        run("paddock.jobs.evaluate:work", payload, launch, folder)
         return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
 
 

@@ -18,6 +18,7 @@ from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Counts, Progress
 from paddock.data.preprocess.run import Preprocessed, Snapshot, Watch, preprocess
 from paddock.launch.stop import StopRequest
+from paddock.process import progress
 from paddock.telemetry import format as show
 from paddock.telemetry.cards import end_card, run_card
 from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
@@ -76,6 +77,7 @@ class Display:
 
     def advance(self, snapshot: Snapshot) -> None:
         """A chunk is written."""
+        progress()
         if self._first is None:
             self._first = snapshot
         if self._bar is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 import time
@@ -19,7 +18,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError
-from paddock.launch.environment import launch_flags, under_torchrun
+from paddock.launch.environment import launch_flags, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -93,11 +92,6 @@ def _first_said(number: int, run_dir: str) -> str:
 def _start(payload: dict[str, Any], launch: LaunchOptions, run_dir: Path) -> Path:
     run("paddock.jobs.train:work", payload | {"run_dir": str(run_dir)}, launch, run_dir, stops_cleanly=True)
     return run_dir
-
-
-def world_of(launch: LaunchOptions) -> int:
-    """How many processes there will be: the user's torchrun decides, if there is one."""
-    return int(os.environ["WORLD_SIZE"]) if under_torchrun() else launch.world_size
 
 
 def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from paddock.launch.options import LaunchOptions
+from paddock.parallel.rendezvous import interface_towards, place_in_job
 
 
 def under_torchrun() -> bool:
     """Whether this process is already a worker of an elastic agent: a user's torchrun, or our own."""
     return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"))
+
+
+def world_of(options: LaunchOptions) -> int:
+    """How many processes the job has: as many as we start; where we start none, as the environment says."""
+    return options.world_size if options.world_size > 1 and not under_torchrun() else place_in_job().world_size
 
 
 def launch_flags() -> str:
@@ -34,10 +39,10 @@ def num_cores() -> int:
 def worker_environment(options: LaunchOptions) -> dict[str, str]:
     """Variables to add for the workers of this machine; what the user has set stays."""
     wanted = {"OMP_NUM_THREADS": str(max(1, num_cores() // options.nproc_per_node))}
-    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
-    if options.nnodes == 1 and loopback:
-        # Left alone, gloo takes the interface of the host name, which can be slow, wrong or firewalled.
-        wanted["GLOO_SOCKET_IFNAME"] = loopback[0]
+    interface = interface_towards("127.0.0.1" if options.nnodes == 1 else options.master_addr or "")
+    if interface is not None:
+        # Left alone, gloo takes the interface of the host name, which can be open to others, slow or firewalled.
+        wanted["GLOO_SOCKET_IFNAME"] = interface
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
 

@@ -5,7 +5,6 @@ Failures cross the process border as JSON, never as pickles: a report is data, n
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import MachineError, UserError
-from paddock.launch.stop import STOP_SIGNALS
-from paddock.plugins import is_known
+from paddock.messages import PeerFailed, error_from_json, error_to_json
+from paddock.process import STOP_SIGNALS, too_little_memory
 
 # How gloo, the TCP store and friends say that somebody else has gone.
 PEER_IS_GONE = re.compile(
@@ -69,7 +68,8 @@ class Failure:
     @property
     def obeyed_signal(self) -> bool:
         """Whether the rank ended because it was asked to."""
-        return self.report is None and -self.exit_code in STOP_SIGNALS
+        ended = -self.exit_code if self.exit_code < 0 else self.exit_code - 128  # the latter, if it hung
+        return self.report is None and ended in STOP_SIGNALS
 
     def describe(self) -> str:
         if self.report is not None:
@@ -100,39 +100,15 @@ class Failure:
         return error
 
 
-def error_to_json(error: UserError) -> dict[str, Any]:
-    """An error that a user can act on, as plain values for another process."""
-    return {
-        "module": type(error).__module__,
-        "name": type(error).__qualname__,
-        "what": error.what,
-        "why": error.why,
-        "fix": error.fix,
-        "exit_code": error.exit_code,
-    }
-
-
-def error_from_json(user: dict[str, Any]) -> UserError:
-    """The error that another process told of."""
-    kind: Any = None
-    if is_known(user["module"]):
-        kind = getattr(importlib.import_module(user["module"]), user["name"], None)
-    if not (isinstance(kind, type) and issubclass(kind, UserError)):
-        kind = UserError
-    error: UserError = kind.__new__(kind)
-    UserError.__init__(error, user["what"], why=user["why"], fix=user["fix"])
-    error.exit_code = user["exit_code"]
-    return error
-
-
 def record(error: BaseException, rank: int, *, errors: Path, reports: Path | None = None) -> int:
     """In the failing rank: write `errors/rankN.txt` and a report for the launcher; returns the exit code."""
     text = "".join(traceback_module.format_exception(error))
     user = None
     code = 1
-    if isinstance(error, UserError):
-        user = error_to_json(error)
-        code = error.exit_code
+    told = error if isinstance(error, UserError) else too_little_memory(error)
+    if told is not None:
+        user = error_to_json(told)
+        code = told.exit_code
     elif isinstance(error, SystemExit) and isinstance(error.code, int):
         code = error.code & 0xFF or 1
     write_text(errors, rank, text)
@@ -188,6 +164,8 @@ def _lost_peer(error: BaseException) -> bool:
     root = error
     while (deeper := root.__cause__ or root.__context__) is not None:
         root = deeper
+    if isinstance(root, PeerFailed):
+        return True
     if any(kind.__name__ == "DistError" for kind in type(root).__mro__):  # by name: no torch import here
         return True
     return isinstance(root, (RuntimeError, OSError)) and bool(PEER_IS_GONE.search(str(root)))

@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from paddock.errors import MachineError, UserError
-from paddock.launch.failure import error_from_json, error_to_json
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
-from paddock.launch.stop import mortal
+from paddock.messages import error_from_json, error_to_json
+from paddock.parallel.rendezvous import connect_store, serve_store
+from paddock.process import announced, mortal
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -38,8 +40,8 @@ def agreed(options: LaunchOptions, decide: Callable[[], str], follow: Callable[[
         return
     from torch.distributed import DistError
 
+    store = open_store(options)
     try:
-        store = _connect(options)
         if options.node_rank == 0:
             verdict = _lead(store, range(1, options.nnodes), decide)
         else:
@@ -65,18 +67,18 @@ def could_not_meet(options: LaunchOptions, error: Exception) -> MachineError:
     )
 
 
-def _connect(options: LaunchOptions) -> TCPStore:
-    from datetime import timedelta
+def open_store(options: LaunchOptions) -> TCPStore:
+    """The store of the job: machine 0 serves it, at the address that was named and nowhere else."""
+    from torch.distributed import DistError
 
-    from torch.distributed import TCPStore
-
-    address, port, is_first = options.master_addr, options.master_port or DEFAULT_PORT, options.node_rank == 0
-    assert address is not None
-    with mortal():  # the constructor waits in C++
-        # Multi-tenant: the agent of this process opens the same port, and joins this server.
-        return TCPStore(
-            address, port, is_master=is_first, timeout=timedelta(seconds=SECONDS_TO_MEET), multi_tenant=is_first
-        )
+    address = "127.0.0.1" if options.nnodes == 1 or options.master_addr is None else options.master_addr
+    port = options.master_port or (0 if options.nnodes == 1 else DEFAULT_PORT)
+    open_one = serve_store if options.node_rank == 0 else connect_store
+    try:
+        with mortal(), announced(f"waiting for machine 0 at {address}, port {port}"):
+            return open_one(address, port, timedelta(seconds=SECONDS_TO_MEET))
+    except (DistError, OSError) as error:
+        raise could_not_meet(options, error) from error
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,13 @@ def _lead(store: TCPStore, others: Iterable[int], decide: Callable[[], str]) -> 
 
 def _hear_from(store: TCPStore, node: int) -> _Outcome:
     deadline = time.monotonic() + SECONDS_TO_MEET
-    while not store.check([f"paddock/here/{node}"]):
-        if time.monotonic() > deadline:
-            fix = f"start the same command there, with --node-rank {node}"
-            return _Outcome(0, error=MachineError(f"machine {node} did not come within {SECONDS_TO_MEET} s", fix=fix))
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+    fix = f"start the same command there, with --node-rank {node}"
+    with announced(f"waiting for machine {node}: {fix}"):
+        while not store.check([f"paddock/here/{node}"]):
+            if time.monotonic() > deadline:
+                what = f"machine {node} did not come within {SECONDS_TO_MEET} s"
+                return _Outcome(0, error=MachineError(what, fix=fix))
+            time.sleep(SECONDS_BETWEEN_LOOKS)
     return _wait(store, f"paddock/outcome/{node}")
 
 
@@ -149,6 +153,7 @@ def _followed(follow: Callable[[str], object], decision: str) -> str:
 
 def _wait(store: TCPStore, key: str) -> _Outcome:
     """What another machine has to say. Looks now and then, rather than wait in C++, where no Ctrl-C is heard."""
-    while not store.check([key]):
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+    with announced(f"waiting for another machine to be ready ({key})"):
+        while not store.check([key]):
+            time.sleep(SECONDS_BETWEEN_LOOKS)
     return _Outcome.from_json(store.get(key).decode())

@@ -11,18 +11,19 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import MachineError, bad_value
+from paddock.files import scratch_folder
 from paddock.launch import failure
-from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment
-from paddock.launch.nodes import SECONDS_TO_MEET, could_not_meet
-from paddock.launch.options import DEFAULT_PORT, LaunchOptions
+from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment, world_of
+from paddock.launch.nodes import SECONDS_TO_MEET, could_not_meet, open_store
+from paddock.launch.options import LaunchOptions
 from paddock.launch.target import check_target, resolve
+from paddock.parallel.rendezvous import check_interfaces
 from paddock.plugins import modules_for_workers
 
 if TYPE_CHECKING:
@@ -44,16 +45,17 @@ def run(
     """
     options.check()
     check_target(target)
+    world_of(options)  # raises, where the environment is wrong, before anybody waits for others
     payload = json.loads(json.dumps(payload))  # in place or not, the target sees the same types
     if under_torchrun():
         _run_as_rank(target, payload, options, run_dir)
     elif options.world_size == 1:
         resolve(target)(payload)
     else:
-        with tempfile.TemporaryDirectory(prefix="paddock-launch-") as reports:
+        with scratch_folder() as reports:
             spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
             spec |= {"modules": modules_for_workers(), "path": sys.path}
-            _run_many(spec, options, run_dir / "errors", Path(reports))
+            _run_many(spec, options, run_dir / "errors", reports)
 
 
 def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> None:
@@ -77,6 +79,7 @@ def _run_many(job: dict[str, Any], options: LaunchOptions, errors: Path, reports
     if options.node_rank == 0:
         for old in errors.glob("rank*.txt"):  # of an earlier attempt in the same run directory
             old.unlink()
+    check_interfaces()
     spec = reports / "spec.json"
     places = {"reports": str(reports), "errors": str(errors.absolute()), "parent": os.getpid()}
     spec.write_text(json.dumps(job | places), encoding="utf-8")
@@ -135,20 +138,11 @@ def _supervisor(options: LaunchOptions, spec: Path, reports: Path, stops_cleanly
 
 
 def _meeting_point(options: LaunchOptions) -> RendezvousHandler:
-    from datetime import timedelta
-
-    from torch.distributed import TCPStore
     from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
-    local = options.nnodes == 1
-    address = "127.0.0.1" if local or options.master_addr is None else options.master_addr
-    port = options.master_port or (0 if local else DEFAULT_PORT)
-    meeting = StaticTCPRendezvous(address, port, options.node_rank, options.nnodes, "paddock", SECONDS_TO_MEET)
-    if port == 0:
-        # The kernel picks the port as the store binds it: no moment in which somebody else could take it.
-        store = TCPStore(address, 0, 1, True, timedelta(seconds=SECONDS_TO_MEET), multi_tenant=True)
-        meeting._store = store
-        meeting.master_port = store.port
+    store = open_store(options)
+    meeting = StaticTCPRendezvous(store.host, store.port, options.node_rank, options.nnodes, "paddock", SECONDS_TO_MEET)
+    meeting._store = store  # its own would listen on all interfaces
     return meeting
 
 

@@ -5,6 +5,9 @@
 
 It must not know what a step is. Ranks may see the request at different steps: a job of several ranks has to
 agree (for example by a max over the ranks) before it leaves its loop.
+
+Whoever waits for what never comes does not look. So a thread hears of the signal too, also while the main thread is
+inside C++, where no Python handler runs, and ends a process that makes no progress after it (`paddock.process`).
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from paddock.process import STOP_SIGNALS, hangs
+
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
+SECONDS_BETWEEN_LOOKS = 0.2
 STOPPING = "stopping once what is under way is done and saved; press Ctrl-C again to stop at once"
 
 _held: str | None = None
@@ -35,9 +39,11 @@ class StopRequest:
     def __init__(self) -> None:
         self.requested: str | None = None
         self._previous: dict[signal.Signals, Any] = {}
+        self._watch: _Watch | None = None
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():  # nobody else may install handlers
+            self._watch = _Watch()
             self._previous = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
             self.requested = self.requested or _take_held()
         return self
@@ -48,6 +54,8 @@ class StopRequest:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+        if self._watch is not None:
+            self._watch.close()
         if _saying is not None:
             _saying.join()  # a job that ends at once has still said that it heard
 
@@ -59,18 +67,36 @@ class StopRequest:
             os._exit(EXIT_AT_ONCE)
 
 
-@contextmanager
-def mortal() -> Iterator[None]:
-    """While waiting for other machines inside C++, where no Python handler runs: Ctrl-C just ends us."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+class _Watch:
+    """A thread that hears of signals through a pipe, and ends the process if it then hangs."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        signal.set_wakeup_fd(self._before)
+        os.write(self._writing, b"\0")
+        self._thread.join()
+        os.close(self._writing)
+        os.close(self._reading)
+
+    def _listen(self) -> None:
+        heard = None
+        while heard is None and not self._closed.is_set():
+            numbers = os.read(self._reading, 64)
+            heard = next((number for number in STOP_SIGNALS if number in numbers), None)
+        asked = time.monotonic()
+        while heard is not None and not self._closed.wait(SECONDS_BETWEEN_LOOKS):
+            if hangs(asked):
+                words = f"{heard.name} came, and nothing has moved since: leaving at once, without saving\n"
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, words.encode())
+                os._exit(128 + heard)
 
 
 def hold_signals() -> None:
@@ -78,6 +104,7 @@ def hold_signals() -> None:
 
     Without this, a Ctrl-C during the seconds of importing would kill some ranks and spare others.
     """
+    _Watch()  # for as long as the process lives
     for number in STOP_SIGNALS:
         signal.signal(number, _hold)
 

@@ -23,7 +23,8 @@ from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, S
 
 from paddock.launch import failure
 from paddock.launch.failure import Failure
-from paddock.launch.stop import EXIT_AT_ONCE, STOP_SIGNALS, STOPPING, mortal
+from paddock.launch.stop import EXIT_AT_ONCE, STOPPING
+from paddock.process import STOP_SIGNALS, announced, mortal
 
 # Together well under the 15 s in which all ranks must be gone.
 SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
@@ -98,7 +99,7 @@ class Supervisor(LocalElasticAgent):
             raise SystemExit(EXIT_AT_ONCE)  # unwinds through _shutdown, which now kills
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        with mortal() if self.num_nodes > 1 else nullcontext():
+        with mortal() if self.num_nodes > 1 else nullcontext(), announced("waiting for the other machines"):
             super()._rendezvous(worker_group)
 
     def _exit_barrier(self) -> None:
@@ -148,7 +149,8 @@ class Supervisor(LocalElasticAgent):
             print(STOPPING, file=sys.stderr, flush=True)
             self._told.add(-1)
         for rank in self._running() - self._told:
-            if (self.reports / f"rank{rank}.ready").exists():  # before that, a signal would kill it
+            # Before it is ready, a signal would kill it: which is right where there is nothing to finish.
+            if not self.stops_cleanly or (self.reports / f"rank{rank}.ready").exists():
                 self._told.add(rank)
                 self._processes()[rank].send_signal(self.stop_signal)
 

@@ -7,19 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import timedelta
 from uuid import uuid4
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, Store
 
-TIMEOUT = timedelta(minutes=30)  # as long as torch waits for a process group
-
-
-def agent_store() -> Store | None:
-    """The store of the agent that started this process; None where there is no agent, or it keeps its own."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return None
-    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=TIMEOUT)
+from paddock.parallel.rendezvous import agent_store
 
 
 def first_said(topic: str, value: str) -> str:

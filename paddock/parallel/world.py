@@ -6,7 +6,6 @@ own, on the host: the device, which is busy with the step before, is not asked.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paddock.devices import DeviceAdapter, prepare
+from paddock.errors import MachineError
 from paddock.parallel.attempts import store_of_attempt
+from paddock.parallel.rendezvous import Place, check_interfaces, place_in_job, store_of_job
+from paddock.process import announced, mortal
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,13 @@ class World:
         """What rank 0 says, on every rank."""
         if self.size == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, group=self.control)
-        return box[0]
+        return gather_texts(value if self.rank == 0 else "", self.control)[0]
 
     def all_gather(self, value: str) -> list[str]:
         """What every rank says, on every rank."""
         if self.size == 1:
             return [value]
-        values = [""] * self.size
-        dist.all_gather_object(values, value, group=self.control)
-        return values
+        return gather_texts(value, self.control)
 
     def barrier(self) -> None:
         """Wait for everyone."""
@@ -83,21 +81,57 @@ class World:
             dist.barrier(group=self.control)
 
 
+def gather_texts(text: str, group: dist.ProcessGroup | None = None) -> list[str]:
+    """What every process says, on all of them; None is the host's group of the world that this process joined.
+
+    As bytes in tensors: torch's own ways to send an object unpickle what comes, and so run whatever a sender likes.
+    """
+    group = group or _host_group
+    content = text.encode(errors="surrogatepass")  # a path may be no Unicode
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(lengths, torch.tensor([len(content)]), group=group)
+    longest = max(int(length) for length in lengths)
+    texts = [torch.zeros(longest, dtype=torch.uint8) for _ in lengths]
+    dist.all_gather(texts, torch.frombuffer(bytearray(content.ljust(longest + 1)), dtype=torch.uint8)[:-1], group=group)
+    told = zip(texts, lengths, strict=True)
+    return [bytes(said[: int(length)].tolist()).decode(errors="surrogatepass") for said, length in told]
+
+
+_host_group: dist.ProcessGroup | None = None
+"""The control group of the world that this process has joined; None is the default group."""
+
+
 @contextmanager
 def join_world(adapter: DeviceAdapter) -> Iterator[World]:
     """Join the processes that the launcher (or torchrun) started with this one; leave them at the end."""
-    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    global _host_group
+    place = place_in_job()
     prepare(adapter)
-    adapter.activate(local_rank)
-    device = adapter.torch_device(local_rank)
-    control = None
-    if size > 1:
-        store = store_of_attempt(rank, size)
-        dist.init_process_group(adapter.backend, rank=rank, world_size=size, store=store)
-        control = dist.new_group(backend="gloo")
+    adapter.activate(place.local_rank)
+    device = adapter.torch_device(place.local_rank)
+    _host_group = control = _meet(place, adapter.backend) if place.world_size > 1 else None
     try:
-        yield World(rank, size, adapter, device, control)
+        yield World(place.rank, place.world_size, adapter, device, control)
     finally:
-        if size > 1:
+        _host_group = None
+        if place.world_size > 1:
             dist.destroy_process_group()
+
+
+def _meet(place: Place, backend: str) -> dist.ProcessGroup:
+    """Wait for all processes of the job; a stop signal ends the wait, and the process."""
+    check_interfaces()
+    where = f"{place.address}, port {place.port}"
+    try:
+        with mortal(), announced(f"{place} waits for the others at {where}"):
+            store = store_of_attempt(place.rank, place.world_size) or store_of_job(place)
+            dist.init_process_group(backend, rank=place.rank, world_size=place.world_size, store=store)
+            control = dist.new_group(backend="gloo")
+    except (dist.DistError, OSError) as error:
+        raise MachineError(
+            f"{place} could not meet the others at {where}",
+            why=(str(error).splitlines() or [type(error).__name__])[0],
+            fix="see that all of them are started, and find that address",
+        ) from error
+    assert isinstance(control, dist.ProcessGroup)
+    return control

@@ -7,8 +7,10 @@ one is written out by hand from the description of the format rather than by our
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,8 @@ class NumberedCorpus:
 
 @dataclass(frozen=True)
 class NumberedSamples:
-    """Sample i is i; sample `fails_at` fails as `how` says: "bug", "user error" or a signal's name."""
+    """Sample i is i; sample `fails_at` fails as `how` says: "bug", "user error", "hang", "no room" (none of it can be
+    put into a file or shared memory) or a signal's name."""
 
     fails_at: int = -1
     how: str = "bug"
@@ -52,7 +55,12 @@ class NumberedSamples:
                 raise KeyError("the shelf is empty")
             if self.how == "user error":
                 raise ConfigError("the gate is shut", why="nobody opened it", fix="open it")
-            os.kill(os.getpid(), getattr(signal, self.how))
+            while self.how == "hang":
+                time.sleep(0.1)
+            if self.how == "no room":
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+            else:
+                os.kill(os.getpid(), getattr(signal, self.how))
         return {"index": index, "process": os.getpid(), "threads": torch.get_num_threads()}
 
 

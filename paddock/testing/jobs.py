@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -101,6 +101,23 @@ def failing_job(payload: dict[str, Any]) -> None:
     if group:
         torch.distributed.all_reduce(torch.zeros(1))
     else:
+        _wait()
+
+
+def waiting_job(payload: dict[str, Any]) -> None:
+    """Join the other ranks as every verb does, leave `directory`/rankN.pid, and wait for rank 0 in a collective that
+    it never enters. Unless `plain`, within a StopRequest that nobody looks at; `patience`: of whoever ends a hang."""
+    from paddock import process
+    from paddock.devices import select
+    from paddock.parallel.world import join_world
+
+    process.PATIENCE = payload.get("patience", process.PATIENCE)
+    request = nullcontext() if payload.get("plain") else stop.StopRequest()
+    with request, join_world(select("cpu")) as world:
+        world.barrier()
+        _leave(payload, f"rank{world.rank}.pid", str(os.getpid()))
+        if world.rank > 0:
+            world.barrier()
         _wait()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from paddock.data.loading.loader import StepLoader
+from paddock.data.loading.loader import StepLoader, WaitGivenUp
 from paddock.parallel.placement import DeviceCopies
 from paddock.parallel.stage import Batch
 from paddock.parallel.world import World
@@ -64,7 +64,9 @@ class StepFeed:
         self._left -= 1
         began = time.perf_counter()
         try:
-            host = self._loader.next_step()
+            host = self._loader.next_step(gives_up=self._stop_requested)
+        except WaitGivenUp:
+            host = []  # nobody takes this step: the others hear below that a stop was asked for
         except Exception as error:  # the step that is under way ends first
             self._ahead = partial(_raise, error)
             return

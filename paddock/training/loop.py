@@ -15,6 +15,8 @@ from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
 from paddock.parallel.sharding import average_statistics, statistics_of
 from paddock.parallel.stage import Batch
+from paddock.process import progress as note_progress
+from paddock.process import unhurried
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
 from paddock.training.callbacks import Callback
@@ -85,6 +87,7 @@ class TrainingLoop:
 
     def _count(self, result: StepResult, work: StepInput) -> None:
         """A step is done: the run is further, and every so often says so."""
+        note_progress()
         run, progress = self._run, self._run.progress
         begins = progress.step == run.begun_step
         progress.loss = result.loss
@@ -187,7 +190,8 @@ class TrainingLoop:
     def _tell(self, event: str, *details: object) -> None:
         for callback in self._run.callbacks:
             assert isinstance(callback, Callback)
-            getattr(callback, event)(self._run, *details)
+            with unhurried():
+                getattr(callback, event)(self._run, *details)
 
     def _position(self) -> tuple[int, int]:
         progress = self._run.progress

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paddock.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from paddock.checkpoint.description import Description
     from paddock.config.recipe import Recipe
     from paddock.tasks.task import Task
 
@@ -20,13 +21,13 @@ class Origin:
 
     step: int
     checkpoint: Path | None = None
-    description: Mapping[str, Any] = field(default_factory=dict)
+    description: Description | None = None
 
     def check_samples(self, recipe: Recipe, task: Task) -> None:
         """An error, if the checkpoint's data position means something else under this recipe."""
         from paddock.checkpoint.position import check_position, describe_position
 
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self.description is not None:
             position = describe_position(recipe.train.seed, task.fingerprint())
             check_position(self.checkpoint, self.description, position)
 
@@ -64,7 +65,7 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
         return Origin(0)
     description = describe_checkpoint(path)
     check_optimizer(path, description, recipe.optimizer.name)
-    return Origin(description["step"], path, description)
+    return Origin(description.step, path, description)
 
 
 def check_end(begun: int, end: int, source: str, continues: bool) -> None:

@@ -172,9 +172,9 @@ class TrainingRun:
         if self.ema is not None and not had_average:
             self.ema.restart()
         progress = self.progress
-        progress.step, progress.samples = description["step"], description["samples"]
-        progress.best, progress.best_step = description["best"], description["best_step"]
-        self.loss_scale.restore(description["loss_scale"])
+        progress.step, progress.samples = description.step, description.samples
+        progress.best, progress.best_step = dict(description.best), description.best_step
+        self.loss_scale.restore(description.loss_scale)
         return f"{path}, step {progress.step}"
 
     def _resume_example(self, path: Path) -> str:

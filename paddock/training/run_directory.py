@@ -14,7 +14,7 @@ from paddock.errors import ConfigError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
 from paddock.telemetry.jsonl import read_metrics
-from paddock.versions import versions
+from paddock.versions import redacted, versions
 
 if TYPE_CHECKING:
     from paddock.tasks.task import Prepared
@@ -47,7 +47,7 @@ def make_run_dir(path: Path, recipe: str, prepared: Prepared, command: list[str]
     with atomic_write(path / CONFIG) as stream:
         stream.write(recipe)
     with atomic_write(path / "environment.json") as stream:
-        json.dump({"command": command, **versions()}, stream, indent=2)
+        json.dump({"command": redacted(command), **versions()}, stream, indent=2)
     if prepared.tokenizer is not None:
         prepared.tokenizer.save(path)
     write_classes(prepared.classes, path)
@@ -63,9 +63,9 @@ def outcome_of(run_dir: Path) -> dict[str, Any]:
         averages |= {name: value for name, value in data.items() if name.startswith("summary.")}
     description = describe_checkpoint(find_checkpoint(run_dir))
     return {
-        "step": description["step"],
+        "step": description.step,
         "loss": loss,
-        "best": description["best"],
-        "best_step": description["best_step"],
+        "best": description.best,
+        "best_step": description.best_step,
         **{name.removeprefix("summary."): value for name, value in averages.items()},
     }

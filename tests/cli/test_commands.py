@@ -101,6 +101,16 @@ def test_evaluate(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["val.loss"] == pytest.approx(result["val.loss"], rel=1e-6)
 
 
+def test_an_evaluation_takes_any_number_of_processes(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three do not divide the global batch of the training, which an evaluation does not need."""
+    results = []
+    for processes in ("1", "3"):
+        assert run(["evaluate", str(trained_run), "--nproc-per-node", processes, "--json"]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    assert results[0]["val.samples"] == results[1]["val.samples"]
+    assert results[0]["val.loss"] == pytest.approx(results[1]["val.loss"], rel=1e-6)
+
+
 def test_an_evaluation_has_a_layout_of_its_own(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

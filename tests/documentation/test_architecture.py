@@ -72,7 +72,9 @@ def test_names_that_are_not_there_are_missed() -> None:
     assert not exists("parallel.stage.Boundary") and not exists("parallel.zero") and not exists("paddock.sinks")
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/architecture.svg", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/architecture.md", "docs/architecture.svg", "docs/security.md", "CONTRIBUTING.md"]
+)
 def test_every_file_and_room_is_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     files = set(re.findall(r"\b(?:\w+/)+\w+\.py\b", text))

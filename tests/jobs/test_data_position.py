@@ -78,7 +78,7 @@ def test_what_points_at_the_same_sample_may_change(begun: Path) -> None:
     """Samples count, not steps; and Adam's state is AdamW's."""
     flags = ["--batch.global", "8", "--optimizer.name", "adam", "--optimizer.lr", "1e-3", "--steps", "3"]
     assert run(["train", *SYNTHETIC, *flags, "--run-dir", str(begun), "--checkpoint.load", "auto"]) == 0
-    assert describe_checkpoint(find_checkpoint(begun))["samples"] == 2 * 4 + 8
+    assert describe_checkpoint(find_checkpoint(begun)).samples == 2 * 4 + 8
 
 
 def test_every_process_looks_too(begun: Path) -> None:

@@ -75,9 +75,24 @@ def test_compiler_is_the_one_torch_would_call(monkeypatch: pytest.MonkeyPatch, t
     fake.write_text("#!/bin/sh\necho fake++ 1.0 $1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("CXX", str(fake))
-    assert doctor._compiler() == {"command": str(fake), "version": "fake++ 1.0 --version"}
+    assert doctor._compiler() == {"command": str(fake), "version": "fake++ 1.0 --version", "reason": None}
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert doctor._compiler() is None
+    assert (doctor._compiler() or {})["version"] is None
+
+
+@pytest.mark.parametrize("command", ["touch {0}", "{1} {0}", "sh -c 'touch {0}'", "$(touch {0})", "; touch {0}", " "])
+def test_a_compiler_with_arguments_is_not_run(
+    command: str, report: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = tmp_path / "fake++"
+    fake.write_text('#!/bin/sh\ntouch "$1"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", command.format(tmp_path / "made", fake))
+    compiler = doctor._compiler()
+    assert compiler is not None and compiler["version"] is None
+    assert "not the name or the path of an executable" in str(compiler["reason"])
+    assert "not the name or the path" in shown(report | {"compiler": compiler}, width=200)
+    assert not (tmp_path / "made").exists()
 
 
 def test_table_fits_80_columns_and_says_everything(report: dict[str, Any]) -> None:

@@ -23,7 +23,15 @@ TWO = LaunchOptions(nproc_per_node=2)
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch):
-    for name in ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"):
+    for name in (
+        "OMP_NUM_THREADS",
+        "GLOO_SOCKET_IFNAME",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -180,6 +188,7 @@ def test_torchrun_and_our_own_processes_do_not_mix(tmp_path, monkeypatch):
         "WORLD_SIZE": "2",
         "LOCAL_RANK": "0",
         "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
     }.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="torchrun") as caught:

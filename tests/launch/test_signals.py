@@ -17,10 +17,14 @@ from paddock.testing.processes import is_gone, reserved_port, wait_for
 COMMAND = str(Path(__file__).with_name("command.py"))
 
 
-@contextmanager
 def stepping(directory, **payload):
-    """A launcher of two stepping jobs, once both have left their process ids."""
-    command = [sys.executable, COMMAND, "paddock.testing.jobs:stepping_job"]
+    return launched("stepping_job", directory, **payload)
+
+
+@contextmanager
+def launched(job, directory, **payload):
+    """A launcher of two such jobs, once both have left their process ids."""
+    command = [sys.executable, COMMAND, f"paddock.testing.jobs:{job}"]
     command += [json.dumps({"directory": str(directory), **payload}), str(directory), "nproc_per_node=2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     launcher = subprocess.Popen(command, env=os.environ | {"TMPDIR": str(directory)}, **pipes)
@@ -46,7 +50,7 @@ def test_clean_stop(number, early, tmp_path):
         assert [(tmp_path / f"rank{rank}.stopped").read_text() for rank in (0, 1)] == [number.name] * 2
         assert all(is_gone(pid) for pid in pids)
     assert not (tmp_path / "errors").exists()
-    assert not list(tmp_path.glob("paddock-launch-*"))
+    assert not list(tmp_path.glob("paddock-scratch-*"))
 
 
 def test_second_interrupt_kills(tmp_path):
@@ -62,7 +66,7 @@ def test_second_interrupt_kills(tmp_path):
         assert launcher.wait() == 130
         assert all(is_gone(pid) for pid in pids)
     assert not list(tmp_path.glob("*.stopped"))
-    assert not list(tmp_path.glob("paddock-launch-*"))
+    assert not list(tmp_path.glob("paddock-scratch-*"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)])
@@ -96,6 +100,17 @@ def test_a_node_without_rank_0_answers_for_itself(plain, said, tmp_path):
                 node.kill()
                 node.communicate()
     assert nodes[1].returncode == (130 if plain else 0)
+
+
+def test_a_stop_ends_a_wait_for_what_never_comes(tmp_path):
+    """One rank waits in a collective, inside C++, and the other in Python; neither looks whether it is to stop."""
+    with launched("waiting_job", tmp_path, patience=0.5) as (launcher, pids):
+        launcher.send_signal(signal.SIGTERM)
+        _, errors = launcher.communicate()
+        assert launcher.returncode == 128 + signal.SIGTERM, errors
+        assert STOPPING in errors and "leaving at once, without saving" in errors
+        assert all(is_gone(pid) for pid in pids)
+    assert not list(tmp_path.glob("paddock-scratch-*"))
 
 
 def test_a_killed_launcher_takes_its_workers_along(tmp_path):

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from paddock import process
 from paddock.launch.stop import STOPPING, StopRequest
 
 
@@ -91,6 +92,60 @@ def test_a_job_that_ends_at_once_has_said_that_it_heard(monkeypatch):
     said = "".join(written)
     ended.set()
     assert said == STOPPING + "\n"
+
+
+STUCK = """
+import ctypes, sys
+from paddock import process
+from paddock.launch import stop
+process.PATIENCE = 0.5
+mutex = ctypes.create_string_buffer(256)
+if sys.argv[1] == "held":
+    stop.hold_signals()
+    open_request = stop.StopRequest
+else:
+    open_request = stop.StopRequest().__enter__
+open_request()
+ctypes.CDLL(None).pthread_mutex_lock(mutex)
+print("waiting", flush=True)
+ctypes.CDLL(None).pthread_mutex_lock(mutex)  # of itself: for ever, and no signal ends it
+"""
+
+
+@pytest.mark.parametrize("how", ["held", "requested"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_hangs_inside_c_is_left(number, how):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", STUCK, how], **pipes)
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(number)
+    _, errors = process.communicate()
+    assert process.returncode == 128 + number
+    assert errors.endswith(f"{number.name} came, and nothing has moved since: leaving at once, without saving\n")
+
+
+def test_what_makes_progress_or_saves_is_not_left(monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(process.time, "monotonic", lambda: now)
+    for name in ("_last_progress", "_longest"):
+        monkeypatch.setattr(process, name, 0.0)
+    asked, patience = now, process.PATIENCE
+    now += patience + 1
+    assert process.hangs(asked)
+    with process.unhurried():
+        now += 100 * patience
+        assert not process.hangs(asked)
+    assert not process.hangs(asked)
+    now += patience + 1
+    assert process.hangs(asked)
+    process.progress()
+    assert not process.hangs(asked)
+    now += 10 * patience  # a step may take so long
+    process.progress()
+    now += 20 * patience
+    assert not process.hangs(asked)
+    now += 50 * patience
+    assert process.hangs(asked)
 
 
 def test_outside_the_main_thread_it_does_nothing():

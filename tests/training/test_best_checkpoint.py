@@ -65,7 +65,7 @@ def test_the_best_model_is_saved_where_nothing_else_is(
     assert pointed_at(tmp_path, "best") == "step-00000002" and pointed_at(tmp_path, "latest") == "step-00000006"
     assert saved == [1, 2, 6], "the first evaluation, a better one, and the end"
     assert steps_of(tmp_path) == ["step-00000002", "step-00000006"]
-    assert describe_checkpoint(tmp_path / "checkpoints" / "best")["best"]["loss"] == 3.0
+    assert describe_checkpoint(tmp_path / "checkpoints" / "best").best["loss"] == 3.0
 
 
 @pytest.mark.parametrize("asynchronous", ["False", "True"])
@@ -122,7 +122,7 @@ def test_a_run_that_is_killed_with_the_best_in_hand_ends_as_one_that_is_not(
     assert steps_of(tmp_path / "cut") == steps_of(tmp_path / "whole") == ["step-00000004", "step-00000006"]
     for name in ("best", "latest"):
         one, other = (tmp_path / path / "checkpoints" / name for path in ("cut", "whole"))
-        assert describe_checkpoint(one)["best_step"] == describe_checkpoint(other)["best_step"] == 4
+        assert describe_checkpoint(one).best_step == describe_checkpoint(other).best_step == 4
         ours, theirs = StoredTensors(one, ""), StoredTensors(other, "")
         assert set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
 

@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from paddock.data.indexed.index import HEADER, LONGEST_SEQUENCE, MAGIC, code_of, dtype_for, read_index
 from paddock.errors import DataError
-from paddock.files import atomic_write, disk_errors, sync_directory
+from paddock.files import atomic_write, disk_errors, no_follow, sync_directory
 
 CHUNK = 1 << 20
 
@@ -97,7 +97,7 @@ class IndexedWriter:
     def _finish(self) -> None:
         self.flush()
         with disk_errors(self.prefix):
-            with open(self._partial.index, "wb") as index:
+            with open(self._partial.index, "wb", opener=no_follow) as index:
                 self._write_index(index)
                 index.flush()
                 os.fsync(index.fileno())
@@ -243,7 +243,7 @@ class PartialCorpus:
 
 
 def _open(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=CHUNK)
+    return os.fdopen(no_follow(str(path), os.O_RDWR | os.O_CREAT), "r+b", buffering=CHUNK)
 
 
 def _open_alone(path: Path) -> BinaryIO:

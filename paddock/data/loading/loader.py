@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from queue import Empty, SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,14 @@ import torch
 from paddock.data.config import LENGTH_MULTIPLE
 from paddock.data.loading.sampler import Sampler
 from paddock.data.loading.workers import Batch, BatchReader, WorkerBatches
+
+SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_TO_FINISH = 10
+"""What is being read when nobody wants it any more is waited for so long."""
+
+
+class WaitGivenUp(Exception):
+    """Batches did not come, and whoever waited for them was asked to stop."""
 
 
 class BatchLoader:
@@ -34,17 +43,38 @@ class BatchLoader:
         self._workers = WorkerBatches(reader, iter(parts), workers) if workers else None
         self._batches: Iterator[Batch] = self._workers or map(reader.__getitem__, parts)
         self._at_once = at_once
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader")
-        self._ahead: Future[list[Batch]] = self._thread.submit(self._read)
+        self._patience = SECONDS_TO_FINISH
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._read: SimpleQueue[list[Batch] | BaseException] = SimpleQueue()
+        # A daemon: one that waits for what never comes must not keep the process.
+        self._thread = Thread(target=self._read_ahead, name="loader", daemon=True)
+        self._thread.start()
+        self._asked.put(True)
 
-    def next(self) -> list[Batch]:
-        """The next batches, none behind the end; an error in reading them is raised here, as it was there."""
-        batches = self._ahead.result()
-        self._ahead = self._thread.submit(self._read)
-        return batches
+    def next(self, gives_up: Callable[[], object] = lambda: False) -> list[Batch]:
+        """The next batches, none behind the end; an error in reading them is raised here, as it was there, and
+        WaitGivenUp if they do not come and the caller gives up."""
+        while True:
+            try:
+                read = self._read.get(timeout=SECONDS_BETWEEN_LOOKS)
+                break
+            except Empty:
+                if gives_up():
+                    self._patience = 0
+                    raise WaitGivenUp from None
+        if isinstance(read, BaseException):
+            self._read.put(read)
+            raise read
+        self._asked.put(True)
+        return read
 
-    def _read(self) -> list[Batch]:
-        return list(islice(self._batches, self._at_once))
+    def _read_ahead(self) -> None:
+        while self._asked.get():
+            try:
+                self._read.put(list(islice(self._batches, self._at_once)))
+            except BaseException as error:
+                self._read.put(error)
+                return
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +82,8 @@ class BatchLoader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._asked.put(False)
+        self._thread.join(self._patience)
         if self._workers is not None:
             self._workers.close()
 
@@ -72,9 +103,9 @@ class StepLoader(BatchLoader):
         parts = (part for start in range(position, end, sampler.batch) for part in sampler.step(start))
         super().__init__(samples, collate, parts, sampler.accumulation, workers)
 
-    def next_step(self) -> list[Batch]:
+    def next_step(self, gives_up: Callable[[], object] = lambda: False) -> list[Batch]:
         """The micro-batches of the next step."""
-        batches = self.next()
+        batches = self.next(gives_up)
         assert batches, "asked for a step behind the end"
         return batches
 

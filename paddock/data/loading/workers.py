@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing import popen_forkserver, resource_tracker, spawn
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.queues import Queue
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -25,11 +27,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from paddock.errors import DataError, UserError
+from paddock.errors import DataError, MachineError, UserError
 
 Batch = dict[str, Tensor]
 
 BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+SHARED_MEMORY = "/dev/shm"
 ALIGNMENT = 64
 """Bytes: tensors begin at multiples of this."""
 
@@ -114,6 +117,8 @@ class WorkerBatches(Iterator[Batch]):
             dead = self._dead()
             if not dead:
                 raise
+            if any(worker.exitcode == -signal.SIGBUS for worker in self._running._workers):
+                raise _cannot_hand_over("it was killed by SIGBUS") from error
             raise DataError(
                 " and ".join(dead),
                 why="samples are read by data.workers processes, and the run needs all of them",
@@ -189,8 +194,32 @@ class _WorkerProcess(ForkServerProcess):
         return _WorkerStart(process)
 
 
+class _ReportingQueue(Queue):
+    """A queue whose thread, if it cannot send a batch, sends word of that: it would only print a traceback, and the
+    reader wait for ever."""
+
+    def _on_queue_feeder_error(self, error: Exception, sent: Any) -> None:
+        number, content = sent  # as torch's DataLoader sends them
+        size = content.content.nbytes if isinstance(content, PackedBatch) else None
+        self.put((number, WorkerFailure(_cannot_hand_over(error, size), traceback.format_exc())))
+
+
+def _cannot_hand_over(error: Exception | str, size: int | None = None) -> MachineError:
+    free = shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else None
+    sizes = [f"a batch of {size} bytes"] if size else []
+    sizes += [f"{free} bytes are free in {SHARED_MEMORY}"] if free is not None else []
+    return MachineError(
+        "a loader worker could not hand over a batch in shared memory",
+        why="; ".join([str(error).splitlines()[0], *sizes]),
+        fix=f"make {SHARED_MEMORY} larger (docker run --shm-size 1g …), or read without workers: --data.workers 0",
+    )
+
+
 class _WorkerContext(ForkServerContext):
     Process = _WorkerProcess
+
+    def Queue(self, maxsize: int = 0) -> Any:
+        return _ReportingQueue(maxsize, ctx=self.get_context())
 
 
 def _init_worker(worker: int) -> None:

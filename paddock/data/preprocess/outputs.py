@@ -19,7 +19,7 @@ from paddock.data.preprocess.encoding import BadLine, EncodedChunk
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Progress
 from paddock.errors import DataError
-from paddock.files import disk_errors
+from paddock.files import disk_errors, no_follow
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Outputs:
     def _open_list(self, length: int) -> BinaryIO:
         if length and not self._partial_list.exists() and self._list.exists():
             os.replace(self._list, self._partial_list)  # killed when all had their names already
-        stream = open(self._partial_list, "ab")  # noqa: SIM115 (the stack closes it)
+        stream = open(self._partial_list, "ab", opener=no_follow)  # noqa: SIM115 (the stack closes it)
         if stream.tell() < length:
             stream.close()
             raise DataError(
@@ -148,7 +148,7 @@ def exclusive_lock(prefix: str) -> Iterator[None]:
 
 def _take(path: Path) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = no_follow(str(path), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

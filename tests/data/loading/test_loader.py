@@ -6,6 +6,7 @@ All workers of this file come from one fork server, so only the first waits for 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,10 +22,10 @@ from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.data.language.passages import TrainingPassages
 from paddock.data.language.spans import SpanCorruption, SpanOptions, SpanTokens
-from paddock.data.loading.loader import StepLoader
+from paddock.data.loading.loader import StepLoader, WaitGivenUp
 from paddock.data.loading.sampler import Sampler
 from paddock.data.loading.workers import BatchReader, PackedBatch, WorkerBatches, WorkerTraceback
-from paddock.errors import ConfigError, DataError
+from paddock.errors import ConfigError, DataError, MachineError
 from paddock.testing.corpora import NumberedSamples, stack
 from paddock.testing.processes import is_gone, wait_for
 
@@ -135,6 +136,41 @@ def test_a_killed_worker_is_an_error() -> None:
             indices(loader, 25)
     assert any(str(pid) in caught.value.what for pid in pids)
     assert all(is_gone(pid) for pid in pids)
+
+
+def test_a_batch_that_cannot_be_handed_over_is_an_error() -> None:
+    """The worker's thread that sends it fails, and nothing else."""
+    loader = StepLoader(NumberedSamples(100, "no room"), Sampler(2, 2, 1, 0), stack, 0, ENDLESS, workers=2)
+    with loader, pytest.raises(MachineError, match="shared memory") as caught:
+        indices(loader, 30)
+    assert "File too large" in caught.value.why
+    assert "--data.workers 0" in caught.value.fix
+
+
+SMALL = """
+from paddock.cli.main import main
+from paddock.testing.tiny import TINY
+main(["train", *TINY, "--data.workers", "2", "--run-dir", "run"])
+"""
+TMPFS = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" "$@"'
+
+
+def test_a_full_shared_memory_is_an_error(tmp_path: Path) -> None:
+    inside = ["unshare", "-rm", "sh", "-c", TMPFS]
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("nobody may mount here")
+    done = subprocess.run([*inside, sys.executable, "-c", SMALL], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert "error: a loader worker could not hand over a batch in shared memory" in done.stderr
+    assert "--data.workers 0" in done.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_wait_for_batches_can_be_given_up(workers: int) -> None:
+    with StepLoader(NumberedSamples(2, "hang"), Sampler(1, 1, 1, 0), stack, 0, ENDLESS, workers) as loader:
+        assert indices(loader, 2) == [[[0]], [[1]]]
+        with pytest.raises(WaitGivenUp):
+            loader.next_step(gives_up=lambda: True)
 
 
 SCRIPT = """

@@ -1,0 +1,182 @@
+"""Where the processes of a job meet: what the environment says of them, the store, and the network interface.
+
+Nothing here listens on an interface that nobody named. torch's store, left alone, listens on all of them, and asks
+nobody who they are; so whoever serves one hands it a socket that is bound to the address where the others look for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from paddock.errors import MachineError
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
+TIMEOUT = timedelta(minutes=30)  # as long as torch waits for a process group
+PORTS = range(1, 2**16)
+SIOCGIFADDR = 0x8915  # <linux/sockios.h>: the IPv4 address of an interface
+
+_servers: WeakValueDictionary[int, TCPStore] = WeakValueDictionary()
+"""The stores that this process serves, by their ports."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands among those of its job, in the words of whoever started it."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    address: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.world_size}"
+
+
+def place_in_job() -> Place:
+    """This process's place, from the variables that torchrun (and our own launcher) sets: all of them, or none."""
+    if not any(name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")):
+        return Place()
+    size = _number("WORLD_SIZE", 1, range(1, 2**31), "a job has at least one process")
+    here = _number("LOCAL_WORLD_SIZE", size, range(1, size + 1), f"this machine has 1 to {size} of {size} processes")
+    rank = _number("RANK", 0, range(size), f"the {size} processes of WORLD_SIZE are numbered from 0 to {size - 1}")
+    local = _number("LOCAL_RANK", 0, range(here), f"the processes of this machine are numbered from 0 to {here - 1}")
+    if size == 1:
+        return Place()
+    needed = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    if missing := [name for name in needed if not os.environ.get(name)]:
+        raise MachineError(
+            f"WORLD_SIZE={size} is set, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not",
+            why="a process of a job needs all of them to find the others",
+            fix="unset WORLD_SIZE to work alone; else start the processes with --nproc-per-node, or with torchrun",
+        )
+    port = _number("MASTER_PORT", 0, PORTS, f"a port is {PORTS[0]} to {PORTS[-1]}")
+    return Place(rank, size, local, os.environ["MASTER_ADDR"], port)
+
+
+def _number(name: str, default: int, allowed: range, why: str) -> int:
+    text = os.environ.get(name, str(default))
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) in allowed:
+        return int(text)
+    fix = f"unset {name}, and start the processes with --nproc-per-node; or start them with torchrun, which sets it"
+    raise MachineError(f"the environment variable {name} is {text[:40]!r}", why=why, fix=fix)
+
+
+def agent_store() -> TCPStore | None:
+    """The store of the agent that started this process; None where there is no agent, or it keeps its own."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    place = place_in_job()
+    return connect_store(place.address, place.port)
+
+
+def store_of_job(place: Place) -> TCPStore:
+    """The store in which the processes meet: the agent's, or one that rank 0 serves."""
+    if (store := agent_store()) is not None:
+        return store
+    return serve_store(place.address, place.port) if place.rank == 0 else connect_store(place.address, place.port)
+
+
+def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPStore:
+    """A client of the store at an address; waits for it, in C++."""
+    from torch.distributed import TCPStore
+
+    return TCPStore(address, port, is_master=False, timeout=timeout)
+
+
+def serve_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPStore:
+    """A store that listens at this address of this machine, and nowhere else; the same one, if there is one already.
+
+    With port 0 the kernel picks the port as it is bound: no moment in which somebody else could take it.
+    """
+    from torch.distributed import TCPStore
+
+    if (serving := _servers.get(port)) is not None:
+        return serving
+    listening = _listen(address, port)
+    bound, port = listening.getsockname()[:2]
+    store = TCPStore(bound, port, is_master=True, timeout=timeout, master_listen_fd=listening.detach())
+    _servers[port] = store
+    return store
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    try:
+        family, *_, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        if ip_address(where[0]).is_loopback and not _says_loopback(address):
+            raise MachineError(
+                f"{address} is {where[0]} on this machine, which no other machine can reach",
+                fix="name the address by which the other machines reach this one; 127.0.0.1, if there are no others",
+            )
+        return socket.create_server(where[:2], family=family)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        raise MachineError(
+            f"{address} is not an address of this machine",
+            why="the processes meet at machine 0 (rank 0), and this is it",
+            fix="name an address of this machine, at which the others reach it",
+        ) from error
+
+
+def _says_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address.startswith("localhost")
+
+
+def interface_towards(address: str) -> str | None:
+    """The network interface of this machine that leads to an address; None if that cannot be told."""
+    try:
+        family, *_, where = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(where)  # sends nothing
+            ours = ip_address(probe.getsockname()[0].partition("%")[0])
+    except OSError:
+        return None
+    names = [name for _, name in socket.if_nameindex()]
+    if ours.is_loopback:
+        return next((name for name in names if name in ("lo", "lo0")), None)
+    return next((name for name in names if ours.packed in _addresses_of(name)), None)
+
+
+def _addresses_of(interface: str) -> list[bytes]:
+    """As far as Linux tells."""
+    found = []
+    try:
+        import fcntl
+
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            found.append(fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))[20:24])
+    except (ImportError, OSError):  # it has no IPv4 address
+        pass
+    try:
+        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()]
+        found += [bytes.fromhex(row[0]) for row in rows if row[-1] == interface]
+    except OSError:
+        pass
+    return found
+
+
+def check_interfaces() -> None:
+    """Raise MachineError if GLOO_SOCKET_IFNAME names an interface that is not there: gloo blames a lost peer."""
+    wanted = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    there = [name for _, name in socket.if_nameindex()]
+    if strange := [name for name in wanted.split(",") if name and name not in there]:
+        raise MachineError(
+            f"this machine has no network interface {', '.join(strange)}",
+            why=f"GLOO_SOCKET_IFNAME is {wanted}",
+            fix=f"unset it, or choose from: {', '.join(there)}",
+        )

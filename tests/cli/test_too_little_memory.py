@@ -1,0 +1,50 @@
+"""Where memory runs out, that is what is said: not that a device or a peer is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.devices import availability
+from paddock.devices.cuda import CUDA
+from paddock.errors import MachineError
+from paddock.launch import failure
+from paddock.process import too_little_memory
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (250_000_000, resource.RLIM_INFINITY))
+from paddock.cli.main import main
+main(["train", "gpt2/tiny", "--train.steps", "1"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not keep to this limit")
+def test_too_little_address_space(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("error: there is too little address space")
+    assert "0.23 GiB of it (ulimit -v)" in done.stderr and "ulimit -v unlimited" in done.stderr
+    assert not {"CUDA", "cuda", "Traceback"} & set(done.stderr.split())
+
+
+def test_no_device_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> int:
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+    monkeypatch.setattr(type(CUDA), "count", full)
+    with pytest.raises(MachineError, match="too little") as caught:
+        availability.probe(CUDA)
+    assert "failed to map segment" in caught.value.why
+
+
+def test_of_a_rank_too(tmp_path: Path) -> None:
+    error = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried")
+    assert failure.record(error, 0, errors=tmp_path / "errors", reports=tmp_path) == 3
+    told = failure.read(0, 3, 0.0, tmp_path).to_error(tmp_path)
+    assert isinstance(told, MachineError) and "too little" in told.what
+    assert too_little_memory(RuntimeError("the bearing broke")) is None
+    assert too_little_memory(MemoryError()) is not None

@@ -1,0 +1,107 @@
+"""Temporary names: nobody can guess or redirect them, and what the dead leave goes with the next one who writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.data.indexed.writer import IndexedWriter
+from paddock.errors import MachineError
+from paddock.files import atomic_write, replace_link, scratch_folder, sweep, temporary_folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_temporary_name_is_another_each_time(tmp_path: Path) -> None:
+    seen = set()
+    for _ in range(3):
+        with atomic_write(tmp_path / "result.json") as stream:
+            stream.write("{}")
+            seen |= {name for name in names(tmp_path) if name.endswith(".partial")}
+    assert len(seen) == 3 and not any(str(os.getpid()) in name for name in seen)
+    assert names(tmp_path) == ["result.json"]
+
+
+def test_a_link_where_a_temporary_file_would_be_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even of somebody who knows the name."""
+    (tmp_path / "precious").write_text("precious")
+    monkeypatch.setattr(os, "urandom", bytes)  # zeros
+    (tmp_path / f".result.json.{'00' * 8}.partial").symlink_to("precious")
+    with pytest.raises(MachineError), atomic_write(tmp_path / "result.json") as stream:
+        stream.write("{}")
+    with pytest.raises(FileExistsError):
+        replace_link(tmp_path / "result.json", "elsewhere")
+    with pytest.raises(MachineError), temporary_folder(tmp_path / "result.json"):
+        pass
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("part", ["bin", "sizes", "documents", "idx"])
+def test_a_link_where_a_corpus_is_written_is_not_followed(part: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / f"corpus.{part}.partial").symlink_to("precious")
+    with pytest.raises(MachineError, match="cannot write") as caught, IndexedWriter(tmp_path / "corpus", 100) as writer:
+        writer.add_document([1, 2, 3])
+    assert "symbolic link" in caught.value.fix
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+DIES = """
+import os, sys, time
+from pathlib import Path
+from paddock.files import atomic_write, scratch_folder, temporary_folder
+with atomic_write("result.json") as stream, temporary_folder(Path("folder")) as folder, scratch_folder() as scratch:
+    for file in (folder, scratch):
+        (file / "half").write_text("half")
+    print("writing", flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", DIES], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+        for _ in range(2)
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
+        assert len(names(tmp_path)) == 6
+        Path(".corpus.bin.partial").write_text("swept by its own owner only")
+        dead, _ = writers
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        with atomic_write("result.json"), temporary_folder(Path("folder")), scratch_folder():
+            assert len(names(tmp_path)) == 1 + 3 + 3
+        assert len(names(tmp_path)) == 1 + 3 + 1
+        sweep(tmp_path)
+        assert ".corpus.bin.partial" not in names(tmp_path)
+        assert len(names(tmp_path)) == 3 + 1  # of whoever lives, and the result
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    sweep(tmp_path)
+    with scratch_folder():
+        pass
+    assert names(tmp_path) == ["result.json"]
+
+
+def test_a_scratch_folder_is_for_its_user_alone() -> None:
+    with scratch_folder() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
