@@ -32,7 +32,7 @@ from paddock.errors import DataError, MachineError, UserError
 Batch = dict[str, Tensor]
 
 BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at for its free space, never written to by name
 ALIGNMENT = 64
 """Bytes: tensors begin at multiples of this."""
 
