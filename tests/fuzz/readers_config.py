@@ -20,7 +20,7 @@ from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, recipe_names, to_yaml
 from paddock.config.rules import check_recipe, examine
 from paddock.errors import UserError
-from paddock.launch.environment import launch_flags, under_torchrun, worker_environment
+from paddock.launch.environment import process_counts, worker_environment, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.testing.corpora import write_raw_corpus
 
@@ -336,16 +336,15 @@ def variable_seeds() -> list[Files]:
 def read_variables(folder: Path) -> object:
     """What this process takes itself for, up to where it would look for others."""
     from paddock.devices import select
-    from paddock.jobs.train import world_of
     from paddock.parallel.world import join_world
 
     variables = _variables(folder / "environment.json")
     kept = {name: value for name, value in os.environ.items() if name not in NAMES}
     with mock.patch.dict(os.environ, {**kept, **variables}, clear=True), _nobody_there():
-        flags, world = (launch_flags(), world_of(LaunchOptions())) if under_torchrun() else ("", 1)
+        counts, world = process_counts(LaunchOptions()), world_of(LaunchOptions())
         worker_environment(LaunchOptions(nproc_per_node=2))
         with join_world(select("cpu")) as joined:
-            return flags, world, joined.rank, joined.size
+            return counts, world, joined.rank, joined.size
 
 
 def _variables(path: Path) -> dict[str, str]:
