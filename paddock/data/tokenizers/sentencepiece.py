@@ -115,7 +115,9 @@ def _read_model(path: Path) -> SentencePieceProcessor:
     with library_errors(f"{path} is no SentencePiece model"):
         if not content:
             raise RuntimeError("it is empty")
-        return SentencePieceProcessor(model_proto=content)
+        model = SentencePieceProcessor(model_proto=content)
+        model.id_to_piece(list(range(model.get_piece_size())))  # the library does not look whether they are text
+        return model
 
 
 def _threads() -> int:
