@@ -25,7 +25,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from paddock.checkpoint.blocks import COPY_AGAIN, FileRecord, damaged
+from paddock.checkpoint.blocks import COPY_AGAIN, damaged
 from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
 from paddock.documents import Document, parse_document, read_text, shape_json
