@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Hashable
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from paddock.errors import DataError
+from paddock.files import read_regular
 
 
 class Document(BaseModel):
@@ -55,7 +58,8 @@ def parse_json(text: str | bytes, source: str, *, fix: str = "", unique: bool = 
 def shape_json(value: Any, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
     """What was parsed, as the type that it should have."""
     try:
-        return TypeAdapter(shape).validate_python(value)
+        found: Shape = _adapter(cast(Any, shape)).validate_python(value)
+        return found
     except (ValidationError, RecursionError) as error:
         raise DataError(f"{source} does not have the expected form", why=_first_problem(error), fix=fix) from None
 
@@ -73,12 +77,7 @@ def read_document(path: Path, shape: type[Shape], *, fix: str = "", max_bytes: i
 def read_text(path: Path, *, fix: str = "", max_bytes: int | None = None) -> bytes:
     """What a file says, if it is not longer than `max_bytes`."""
     try:
-        length = path.stat().st_size
-        if max_bytes is not None and length > max_bytes:
-            raise DataError(
-                f"{path} is no such file", why=f"it has {length} bytes, where {max_bytes} are plenty", fix=fix
-            )
-        return path.read_bytes()
+        return read_regular(path, max_bytes)
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error), fix=fix) from None
 
@@ -92,6 +91,27 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         raise _RepeatedName(Counter(name for name, _ in pairs).most_common(1)[0][0])
     return values
+
+
+class Parser(Generic[Shape]):
+    """Makes many JSON texts the same type, such as the lines of a file, each in a fraction of the time."""
+
+    def __init__(self, shape: type[Shape], *, fix: str = "") -> None:
+        self._shape, self._fix = shape, fix
+        self._validate = _adapter(cast(Any, shape)).validate_json
+
+    def __call__(self, text: str | bytes, source: str) -> Shape:
+        try:
+            found: Shape = self._validate(text)
+            return found
+        except ValidationError as error:
+            parse_document(text, self._shape, source, fix=self._fix)  # which finds the words for what is wrong, mostly
+            raise DataError(f"{source} is not valid JSON", why=_first_problem(error), fix=self._fix) from None
+
+
+@cache
+def _adapter(shape: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)  # type: ignore[arg-type]
 
 
 def _first_problem(error: ValidationError | RecursionError) -> str:

@@ -24,7 +24,7 @@ from paddock.checkpoint.storage import (
     save_pieces,
 )
 from paddock.errors import DataError
-from paddock.files import disk_errors, replace_link
+from paddock.files import disk_errors, replace_link, user_path
 
 
 class CheckpointDirectory:
@@ -131,7 +131,7 @@ class CheckpointDirectory:
 
 def find_checkpoint(source: str | Path) -> Path:
     """The checkpoint that a run directory, its checkpoints folder, or a checkpoint's own path stands for."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if is_checkpoint(path):
         return path.resolve()
     for folder in (path / FOLDER, path):

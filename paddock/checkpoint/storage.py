@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,6 +34,8 @@ from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
 from paddock.messages import PeerFailed, error_from_json, error_to_json
 from paddock.parallel.world import gather_texts
 from paddock.process import unhurried
+
+T = TypeVar("T")
 
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2

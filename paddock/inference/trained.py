@@ -29,7 +29,7 @@ from paddock.data.config import DataConfig
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
 from paddock.documents import read_document
 from paddock.errors import DataError, UserError
-from paddock.files import atomic_write
+from paddock.files import atomic_write, user_path
 from paddock.models.config import ModelConfig
 from paddock.models.model import Model, allocate
 from paddock.models.registry import build_model
@@ -56,7 +56,7 @@ class Trained:
 
 def open_trained(source: str, device: torch.device) -> Trained:
     """Load the model that `source` names."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if is_huggingface_folder(path):
         config = read_config(path)
         found = match_folder(path, config)  # before anything of the size that it claims is made
@@ -82,7 +82,7 @@ def open_trained(source: str, device: torch.device) -> Trained:
 def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, list[str]]:
     """Fill the pieces of a model from a run, a checkpoint, or a folder or file of weights; returns what was read, and
     what to say about it."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if holds_weights(path):
         remarks = [load_weights(model, path) for model in models]
         return path, remarks[0]

@@ -21,6 +21,7 @@ from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizers.load import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
+from paddock.files import user_path
 from paddock.inference.trained import find_classes, find_tokenizer, write_classes
 from paddock.models.config import ModelConfig
 from paddock.tasks.registry import data_config_class
@@ -32,7 +33,7 @@ FILES = (".safetensors", ".pth", ".pt", ".bin", ".tar")
 
 def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"], dtype: str) -> Path:
     """Write `source` in the other form at `destination`; returns what was read."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if destination.exists():
         raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
     if is_huggingface_folder(path) == (to == "huggingface"):

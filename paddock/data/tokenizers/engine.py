@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -200,7 +201,7 @@ def read_engine(path: Path) -> Engine:
 
 def need_file(path: Path) -> None:
     """An error that names the file, if it is not there."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise DataError(f"there is no tokenizer file {path}", fix="check the path")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -58,13 +59,13 @@ def load_tokenizer_folder(folder: Path, end_of_text: str | None = None) -> Token
     named = {part: name for part in USUAL_NAMES if (name := _token_name(settings.get(f"{part}_token")))}
     end_of_text = end_of_text or _token_name(settings.get("eos_token"))
     whole_words = _choose(bool(settings.get("chinese_whole_words")))
-    if (folder / FILE_NAME).is_file():
+    if os.path.isfile(folder / FILE_NAME):
         return whole_words(read_engine(folder / FILE_NAME), end_of_text, named)
-    if (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
+    if os.path.isfile(folder / "merges.txt") and os.path.isfile(folder / "vocab.json"):
         return read_bpe(folder / "vocab.json", folder / "merges.txt", end_of_text, named)
-    if (folder / MODEL_NAME).is_file():
+    if os.path.isfile(folder / MODEL_NAME):
         return SentencePieceTokenizer(folder / MODEL_NAME, settings.get("extra_ids"), end_of_text)
-    if (folder / "vocab.txt").is_file():
+    if os.path.isfile(folder / "vocab.txt"):
         lower_case = bool(settings.get("do_lower_case", True))  # as transformers takes it
         return whole_words(read_wordpiece(folder / "vocab.txt", lower_case), end_of_text or "[SEP]", named)
     return None
@@ -120,7 +121,7 @@ def _choose(whole_words: bool) -> type[EngineTokenizer]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """What a tokenizer_config.json says, if there is one."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         return {}
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
