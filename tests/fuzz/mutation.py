@@ -20,6 +20,8 @@ Mutator = Callable[[Random, bytes], bytes]
 LONGEST = 1 << 16
 """Bytes to which an input may grow: what is large in a file must be so in its numbers."""
 
+MOST_VALUES = 20_000
+
 WHOLE = (0, 1, -1, 2, 7, 100, 127, 128, 255, 256, 32767, 65535, 65536, 10**6, 10**9, 3 * 10**8)
 POWERS = tuple(sign * (1 << bits) + more for bits in (31, 32, 53, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
 NUMBERS: tuple[Any, ...] = (*WHOLE, *POWERS, 10**30, 0.0, -0.0, 0.5, 1e-320, 1e300, math.inf, -math.inf, math.nan)
@@ -335,10 +337,15 @@ def _odd_spelling(rng: Random, text: str) -> str:
 
 
 def to_json(value: Any) -> bytes:
-    """JSON, but with raw parts as they are."""
+    """JSON, but with raw parts as they are; ValueError for what is too large, as aliases of YAML can be."""
     raw: list[str] = []
+    left = MOST_VALUES
 
     def kept(one: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError("too many values")
         if isinstance(one, Raw):
             raw.append(one)
             return f"@raw{len(raw) - 1}@"
@@ -346,7 +353,7 @@ def to_json(value: Any) -> bytes:
             return {str(key): kept(inside) for key, inside in one.items()}
         return [kept(inside) for inside in one] if isinstance(one, list | tuple) else one
 
-    text = json.dumps(kept(value), ensure_ascii=True)
+    text = json.dumps(kept(value), ensure_ascii=True, default=str)
     for number, part in enumerate(raw):
         text = text.replace(f'"@raw{number}@"', part, 1)
     return text.encode("utf-8", "surrogatepass")[:LONGEST]
@@ -360,10 +367,9 @@ def json_mutator(words: Sequence[Any] = ()) -> Mutator:
         if kind == 0:
             return damage_bytes(rng, data)
         try:
-            value = json.loads(data)
+            text = to_json(damage_values(rng, json.loads(data), words))
         except (ValueError, RecursionError):
             return damage_bytes(rng, data)
-        text = to_json(damage_values(rng, value, words))
         return _twice(rng, text) if kind == 1 else text
 
     return mutate
@@ -401,10 +407,9 @@ def yaml_mutator(words: Sequence[Any] = ()) -> Mutator:
         if kind < 3:
             return damage_text(rng, data)
         try:
-            value = _yaml_values(data)
+            return to_json(damage_values(rng, _yaml_values(data), words, _RAW_YAML))
         except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError):
             return damage_text(rng, data)
-        return to_json(damage_values(rng, value, words, _RAW_YAML))
 
     return mutate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -20,7 +20,7 @@ from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, recipe_names, to_yaml
 from paddock.config.rules import check_recipe, examine
 from paddock.errors import UserError
-from paddock.launch.environment import process_counts, worker_environment, world_of
+from paddock.launch.environment import process_counts, under_torchrun, worker_environment, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.testing.corpora import write_raw_corpus
 
@@ -256,18 +256,12 @@ def _stubbed() -> Iterator[None]:
         job.check()
         stop()
 
-    with (
-        mock.patch("paddock.jobs.train.train", train),
-        mock.patch("paddock.jobs.preprocess.run_preprocess", preprocess),
-    ):
-        patches = [mock.patch(name, stop) for name in STUBS]
-        for patch in patches:
-            patch.start()
-        try:
-            yield
-        finally:
-            for patch in patches:
-                patch.stop()
+    instead = dict.fromkeys(STUBS, stop)
+    instead |= {"paddock.jobs.train.train": train, "paddock.jobs.preprocess.run_preprocess": preprocess}
+    with ExitStack() as stack:
+        for name, function in instead.items():
+            stack.enter_context(mock.patch(name, function))
+        yield
 
 
 @cache
@@ -322,9 +316,9 @@ def damage_arguments(rng: Random, data: bytes) -> bytes:
 
 VARIABLES: tuple[dict[str, str], ...] = (
     {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
-    {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost"},
-    {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "80"},
-    {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "1"},
+    {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    | {"MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "1"},
+    {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "80", "TORCHELASTIC_RESTART_COUNT": "0"},
 )
 NAMES = sorted({name for variables in VARIABLES for name in variables} | {"NO_COLOR", "XDG_CACHE_HOME", "GROUP_RANK"})
 
@@ -336,6 +330,7 @@ def variable_seeds() -> list[Files]:
 def read_variables(folder: Path) -> object:
     """What this process takes itself for, up to where it would look for others."""
     from paddock.devices import select
+    from paddock.parallel.rendezvous import place_in_job
     from paddock.parallel.world import join_world
 
     variables = _variables(folder / "environment.json")
@@ -343,8 +338,11 @@ def read_variables(folder: Path) -> object:
     with mock.patch.dict(os.environ, {**kept, **variables}, clear=True), _nobody_there():
         counts, world = process_counts(LaunchOptions()), world_of(LaunchOptions())
         worker_environment(LaunchOptions(nproc_per_node=2))
-        with join_world(select("cpu")) as joined:
-            return counts, world, joined.rank, joined.size
+        try:
+            with join_world(select("cpu")) as joined:
+                return counts, world, joined.rank, joined.size, under_torchrun()
+        except Done:
+            return counts, world, place_in_job(), under_torchrun()
 
 
 def _variables(path: Path) -> dict[str, str]:
@@ -362,14 +360,14 @@ def _nobody_there() -> Iterator[None]:
     """Meeting others is not tried: it would wait for them."""
     import torch.distributed as dist
 
-    with (
-        mock.patch.object(dist, "init_process_group"),
-        mock.patch.object(dist, "new_group"),
-        mock.patch.object(dist, "destroy_process_group"),
-        mock.patch("torch.distributed.TCPStore"),
-        mock.patch("paddock.parallel.attempts.TCPStore"),
-        mock.patch("torch.distributed.PrefixStore"),
-    ):
+    def meet(*arguments: object) -> Any:
+        raise Done("the environment was understood")
+
+    with ExitStack() as stack:
+        for name in ("init_process_group", "new_group", "destroy_process_group"):
+            stack.enter_context(mock.patch.object(dist, name))
+        for name in ("connect_store", "serve_store"):
+            stack.enter_context(mock.patch(f"paddock.parallel.rendezvous.{name}", meet))
         yield
 
 

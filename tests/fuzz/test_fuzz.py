@@ -1,5 +1,4 @@
-"""Every reader takes damaged inputs, and those that were findings once, as it should; and the fuzzer finds what it
-should.
+"""Every reader takes damaged inputs, and those that were findings once, as it should; the fuzzer finds what it should.
 
 How many inputs there are, and which, is the same on every machine.
 """
