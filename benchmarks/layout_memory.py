@@ -20,9 +20,8 @@ from paddock.config.load import load_recipe
 from paddock.devices import select
 from paddock.models.build import build_engine, initialize_engine
 from paddock.models.config import SampleShape
-from paddock.parallel.config import ParallelConfig
+from paddock.parallel.config import Layout, ParallelConfig
 from paddock.parallel.engine import Engine
-from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.placement import local
 from paddock.training.optimizer import build_optimizer

@@ -1,19 +1,23 @@
 """JSON that somebody else may have written: parsed, checked against a schema, and refused with an error that names it.
 
 No reader puts `[]` on what a file said: it asks for a `Document`, whose fields are typed, or for plain JSON of a
-known shape. Whatever is wrong (not UTF-8, cut off, nested without end, a number of thousands of digits, a field that
-is missing or of another type) is a `DataError`.
+known shape. Whatever is wrong (not UTF-8, cut off, nested without end, a number of thousands of digits, half a
+character, a field that is missing or of another type) is a `DataError`.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Hashable
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from paddock.errors import DataError
+from paddock.files import read_regular
 
 
 class Document(BaseModel):
@@ -23,19 +27,29 @@ class Document(BaseModel):
 
 
 Shape = TypeVar("Shape")
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,200}$")]
+"""Of a file that lies beside the document, and nowhere else."""
 
 
-def parse_json(text: str | bytes, source: str, *, fix: str = "") -> Any:
-    """The value that a JSON text stands for; `source` names the file (and the line) in the error."""
+def parse_json(text: str | bytes, source: str, *, fix: str = "", unique: bool = False) -> Any:
+    """The value that a JSON text stands for; `source` names the file (and the line) in the error. With `unique`, an
+    object that says something twice is an error: readers differ in which of the two they believe."""
     try:
-        return json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_repeats if unique else None)
+        if "\\ud" in text.lower() if isinstance(text, str) else b"\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # half of a character can be parsed, and not be printed
+        return value
     except RecursionError:
         why = "its values are nested too deeply"
+    except UnicodeEncodeError:
+        why = "a text in it has half of a character"
     except UnicodeDecodeError as error:
         why = f"byte {error.start} is not UTF-8"
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"character {error.colno}"
         why = f"{error.msg.lower()} at {where}"
+    except _RepeatedName as error:
+        why = f"it says {str(error)[:200]} twice"
     except ValueError:  # Python refuses to turn thousands of digits into a number
         why = "a number in it has too many digits"
     raise DataError(f"{source} is not valid JSON", why=why, fix=fix)
@@ -44,23 +58,60 @@ def parse_json(text: str | bytes, source: str, *, fix: str = "") -> Any:
 def shape_json(value: Any, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
     """What was parsed, as the type that it should have."""
     try:
-        return TypeAdapter(shape).validate_python(value)
+        found: Shape = _adapter(cast(Any, shape)).validate_python(value)
+        return found
     except (ValidationError, RecursionError) as error:
         raise DataError(f"{source} does not have the expected form", why=_first_problem(error), fix=fix) from None
 
 
-def parse_document(text: str | bytes, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
+def parse_document(text: str | bytes, shape: type[Shape], source: str, *, fix: str = "", unique: bool = False) -> Shape:
     """A JSON text as the type that it should have."""
-    return shape_json(parse_json(text, source, fix=fix), shape, source, fix=fix)
+    return shape_json(parse_json(text, source, fix=fix, unique=unique), shape, source, fix=fix)
 
 
-def read_document(path: Path, shape: type[Shape], *, fix: str = "") -> Shape:
-    """A JSON file as the type that it should have."""
+def read_document(path: Path, shape: type[Shape], *, fix: str = "", max_bytes: int | None = None) -> Shape:
+    """A JSON file as the type that it should have; one that is longer than `max_bytes` is not read at all."""
+    return parse_document(read_text(path, fix=fix, max_bytes=max_bytes), shape, str(path), fix=fix)
+
+
+def read_text(path: Path, *, fix: str = "", max_bytes: int | None = None) -> bytes:
+    """What a file says, if it is not longer than `max_bytes`."""
     try:
-        text = path.read_bytes()
+        return read_regular(path, max_bytes)
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error), fix=fix) from None
-    return parse_document(text, shape, str(path), fix=fix)
+
+
+class _RepeatedName(ValueError):
+    pass
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _RepeatedName(Counter(name for name, _ in pairs).most_common(1)[0][0])
+    return values
+
+
+class Parser(Generic[Shape]):
+    """Makes many JSON texts the same type, such as the lines of a file, each in a fraction of the time."""
+
+    def __init__(self, shape: type[Shape], *, fix: str = "") -> None:
+        self._shape, self._fix = shape, fix
+        self._validate = _adapter(cast(Any, shape)).validate_json
+
+    def __call__(self, text: str | bytes, source: str) -> Shape:
+        try:
+            found: Shape = self._validate(text)
+            return found
+        except ValidationError as error:
+            parse_document(text, self._shape, source, fix=self._fix)  # which finds the words for what is wrong, mostly
+            raise DataError(f"{source} is not valid JSON", why=_first_problem(error), fix=self._fix) from None
+
+
+@cache
+def _adapter(shape: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)  # type: ignore[arg-type]
 
 
 def _first_problem(error: ValidationError | RecursionError) -> str:

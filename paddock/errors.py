@@ -67,9 +67,21 @@ class CheckFailed(UserError):
     exit_code = 7
 
 
+STOPPED = 8
+"""The exit code of work that a signal stopped: it is saved and can go on. No error, and not done either."""
+LONGEST_SHOWN = 200
+"""Characters of a value that a message repeats."""
+
+
 def bad_value(field: str, value: object, why: str, fix: str = "") -> ConfigError:
     """The usual form of a config error: the field, its value, why it cannot be, and what to do."""
-    return ConfigError(f"{field} = {value}", why=why, fix=fix)
+    return ConfigError(f"{field} = {shown(value)}", why=why, fix=fix)
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut where it would fill the screen."""
+    text = str(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text):,} characters)"
 
 
 def did_you_mean(word: str, choices: list[str]) -> str:
@@ -81,7 +93,7 @@ def nearest(word: str, choices: list[str]) -> str:
     """`did you mean "x"?`, or nothing when nothing is near."""
     import difflib
 
-    near = difflib.get_close_matches(word, choices, n=3, cutoff=0.55)
+    near = difflib.get_close_matches(word[:LONGEST_SHOWN], choices, n=3, cutoff=0.55)
     return "did you mean " + " or ".join(f'"{name}"' for name in near) + "?" if near else ""
 
 

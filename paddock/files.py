@@ -1,4 +1,5 @@
-"""Writing files so that a reader never sees half of one: temporary name, fsync, rename.
+"""Files: written so that a reader never sees half of one (temporary name, fsync, rename), and read only if they are
+files: a pipe that nobody writes to would be waited for without end, and a device has no end.
 
 Temporary names cannot be guessed, are made exclusively and never through a link, and are locked by whoever writes
 there: what is not locked was left by a process that is no more, and goes when the next one comes.
@@ -9,11 +10,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, TextIO
 
 from paddock.errors import MachineError
 
@@ -145,6 +148,40 @@ def replace_link(link: str | Path, target: str) -> None:
     os.replace(temporary, link)
 
 
+def read_regular(path: str | Path, max_bytes: int | None = None) -> bytes:
+    """What a file holds. An OSError if it is something else (a pipe, a device, a folder) or is longer than that."""
+    with open_regular(path) as stream:
+        length = os.fstat(stream.fileno()).st_size
+        if max_bytes is not None and length > max_bytes:
+            raise OSError(errno.EFBIG, f"it has {length} bytes, where {max_bytes} are plenty", str(path))
+        return stream.read()
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """A file, open for reading; an OSError if it is something else."""
+    # Without waiting: opening a pipe would wait for somebody to write to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    names = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
+    raise OSError(errno.EINVAL, f"it is {names.get(stat.S_IFMT(kind), 'a device')}, not a file", str(path))
+
+
+def open_text(path: str | Path) -> TextIO:
+    """A file of text, or a stream that is open already (`/dev/stdin`, or what a shell puts in place of `<(command)`),
+    open for reading; an OSError if it is something else."""
+    if str(path) == "/dev/stdin" or str(path).startswith(("/dev/fd/", "/proc/self/fd/")):
+        return open(path, encoding="utf-8")
+    return TextIOWrapper(open_regular(path), encoding="utf-8")
+
+
+def user_path(text: str | Path) -> Path:
+    """A path as somebody wrote it: `~` is his home, and `~name` another's, if there is one."""
+    return Path(os.path.expanduser(text))
+
+
 @contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
     """Turn the disk's own refusals into errors that name the path and the remedy."""
@@ -161,6 +198,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.ENOTDIR: "a part of that path is a file: choose another place",
             errno.ELOOP: "it is a symbolic link, and may lead anywhere: remove it, or choose another place",
             errno.EEXIST: "a part of that path is a file: choose another place",
+            errno.ENAMETOOLONG: "a name in it is too long: choose a shorter one",
         }
         if error.errno not in remedies:
             raise

@@ -24,7 +24,9 @@ OUT_OF_MEMORY = re.compile(
     r"failed to map segment|cannot allocate memory|can't allocate memory|std::bad_alloc", re.IGNORECASE
 )
 """How the loader of libraries, the kernel, torch and C++ say it."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A process that nohup started ignores a closed terminal, and goes on doing so.
+_OUTLIVES_TERMINAL = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *(() if _OUTLIVES_TERMINAL else (signal.SIGHUP,)))
 """What asks a process to end, and can be heard."""
 
 PATIENCE = 120.0

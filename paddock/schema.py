@@ -9,10 +9,10 @@ import re
 from contextvars import ContextVar
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
-from paddock.errors import ConfigError, bad_value, did_you_mean, nearest
+from paddock.errors import ConfigError, bad_value, did_you_mean, nearest, shown
 
 
 class ConfigModel(BaseModel):
@@ -20,7 +20,7 @@ class ConfigModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, /, **data: Any) -> None:
         if _inside.get():  # a section of a recipe: the whole recipe explains, with the section's name
             super().__init__(**data)
             return
@@ -32,14 +32,29 @@ class ConfigModel(BaseModel):
         finally:
             _inside.reset(token)
 
+    @field_validator("*")
+    @classmethod
+    def _is_usable(cls, value: Any) -> Any:
+        """What no field can mean, and what would only fail where it is used."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("it should be a number of 64 bits")
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("it should have no NUL in it")
+        return value
+
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+MOST_EXPLAINED = 20
+"""Of what is wrong with a recipe."""
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """Turn pydantic's report into ours: the field as the user wrote it, the value, and what to do."""
     problems: dict[str, ConfigError] = {}
-    for detail in error.errors():
+    details = error.errors()
+    for detail in details[:MOST_EXPLAINED]:
         problem = _explain_one(detail, model)
         path = problem.what.partition(" = ")[0]
         if path in problems:  # each member of a union has its say
@@ -48,8 +63,9 @@ def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
         problems[path] = problem
     if len(problems) == 1:
         return next(iter(problems.values()))
+    more = len(details) - MOST_EXPLAINED
     return ConfigError(
-        f"{len(problems)} fields are wrong",
+        f"{len(problems)} fields are wrong" + (f", and {more:,} more" if more > 0 else ""),
         why="; ".join(f"{problem.what}: {problem.why}" for problem in problems.values()),
         fix="; ".join(dict.fromkeys(problem.fix for problem in problems.values() if problem.fix)),
     )
@@ -60,8 +76,8 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> ConfigError:
     path = _path_in(model, location)
     if detail["type"] == "extra_forbidden":
         choices = sorted(field_names(_section(model, location[:-1])))
-        why = f'there is no "{location[-1]}" here'
-        return ConfigError(f"unknown key {path}", why=why, fix=did_you_mean(location[-1], choices))
+        why = f'there is no "{shown(location[-1])}" here'
+        return ConfigError(f"unknown key {shown(path)}", why=why, fix=did_you_mean(location[-1], choices))
     if detail["type"] == "missing" and detail["loc"][-1] == location[-1]:
         return ConfigError(f"{path} is missing", why="it has no default", fix=f"set {path}")
     value = _as_written(detail["input"])

@@ -12,7 +12,7 @@ from paddock.errors import DataError
 
 class Recorded(Document):
     step: int
-    names: list[str] = []
+    names: list[str] = []  # noqa: RUF012 - pydantic copies defaults
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,8 @@ class Recorded(Document):
         (b"\xff", "byte 0 is not UTF-8"),
         (b"[" * 100_000, "nested too deeply"),
         (b"1" * 5_000, "too many digits"),
+        (b'{"step": 1, "names": ["\\ud800"]}', "half of a character"),
+        (b'{"\\uDC12": 1}', "half of a character"),
         (b"{}", "step: field required"),
         (b"[]", "the whole: "),
         (b'{"step": "1"}', "step: input should be a valid integer"),
@@ -39,5 +41,18 @@ def test_what_fits_is_read_and_what_is_more_is_let_pass(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"step": 3, "names": ["a"], "later": {}}')
     assert read_document(path, Recorded) == Recorded(step=3, names=["a"])
+    assert parse_document(r'{"step": 3, "names": ["\ud83d\ude00"]}', Recorded, "a").names == ["😀"]
     with pytest.raises(DataError, match="cannot read"):
         read_document(tmp_path / "b.json", Recorded)
+
+
+def test_what_is_said_twice_and_what_is_too_long(tmp_path: Path) -> None:
+    text = '{"step": 3, "more": [{"a": 1, "a": 2}]}'
+    assert parse_document(text, Recorded, "a.json").step == 3
+    with pytest.raises(DataError, match="it says a twice"):
+        parse_document(text, Recorded, "a.json", unique=True)
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    assert read_document(path, Recorded, max_bytes=len(text)).step == 3
+    with pytest.raises(DataError, match="39 bytes, where 38 are plenty"):
+        read_document(path, Recorded, max_bytes=len(text) - 1)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from pydantic import Field, model_validator
 from torch import Tensor, uint8
 
+from paddock.documents import Document
 from paddock.errors import DataError
 
 BLOCK = 1 << 18
@@ -20,22 +21,24 @@ BLOCK = 1 << 18
 DIGITS = 8
 
 
-@dataclass(frozen=True)
-class FileRecord:
+class FileRecord(Document):
     """What a file must be: its length, and the CRC-32 of every block, as hexadecimal digits in one string."""
 
-    length: int
-    checksums: str
+    length: int = Field(alias="bytes", ge=0)
+    checksums: str = Field(alias="crc32", pattern=r"^[0-9a-f]*$")
+
+    @model_validator(mode="after")
+    def _every_block_has_one(self) -> Self:
+        blocks = -(-self.length // BLOCK)
+        if len(self.checksums) != blocks * DIGITS:
+            raise ValueError(f"crc32 has {len(self.checksums)} digits, and {self.length} bytes need {blocks * DIGITS}")
+        return self
 
     def checksum(self, block: int) -> int:
         return int(self.checksums[block * DIGITS : (block + 1) * DIGITS], 16)
 
     def to_json(self) -> dict[str, Any]:
-        return {"bytes": self.length, "crc32": self.checksums}
-
-    @staticmethod
-    def from_json(values: dict[str, Any]) -> FileRecord:
-        return FileRecord(values["bytes"], values["crc32"])
+        return self.model_dump(by_alias=True)
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
@@ -71,7 +74,7 @@ class BlockWriter:
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
-        return FileRecord(self._length, "".join(self._checksums))
+        return FileRecord(bytes=self._length, crc32="".join(self._checksums))
 
     def close(self) -> None:
         """Give up, or nothing after `finish`."""
@@ -88,11 +91,15 @@ class BlockReader:
     def __init__(self, path: Path, record: FileRecord) -> None:
         self._path, self._record = path, record
         try:
+            if path.resolve().parent != path.parent.resolve():
+                raise self._damaged("it is a link to a file outside of its folder")
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                raise self._damaged("it is not a file")
             self._stream = path.open("rb", buffering=0)
         except FileNotFoundError:
             raise self._damaged("it is missing") from None
-        except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from None
+        except (OSError, RuntimeError) as error:  # the second is what a link to itself gives
+            raise self._damaged(getattr(error, "strerror", None) or str(error)) from None
         length = os.fstat(self._stream.fileno()).st_size
         if length != record.length:
             self._stream.close()
@@ -103,6 +110,8 @@ class BlockReader:
     def read(self, start: int, into: memoryview) -> None:
         """Fill `into` with the bytes from `start` on."""
         position, stop = start, start + len(into)
+        if stop > self._record.length:
+            raise self._damaged(f"it ends at byte {self._record.length}, and is said to have something at {stop}")
         while position < stop:
             index = position // BLOCK
             first, last = index * BLOCK, min((index + 1) * BLOCK, self._record.length)
@@ -139,10 +148,9 @@ class BlockReader:
         return damaged(self._path, why)
 
 
+COPY_AGAIN = "copy it again, or load an earlier checkpoint of the same run: --checkpoint.load RUN/checkpoints/step-…"
+
+
 def damaged(file: Path, why: str) -> DataError:
     """The error of a file that is not what was written."""
-    return DataError(
-        f"the checkpoint file {file} is damaged",
-        why=why,
-        fix="copy it again, or load an earlier checkpoint of the same run: --checkpoint.load RUN/checkpoints/step-…",
-    )
+    return DataError(f"the checkpoint file {file} is damaged", why=why, fix=COPY_AGAIN)

@@ -24,7 +24,7 @@ from paddock.checkpoint.storage import (
     save_pieces,
 )
 from paddock.errors import DataError
-from paddock.files import disk_errors, replace_link
+from paddock.files import disk_errors, replace_link, user_path
 
 
 class CheckpointDirectory:
@@ -122,7 +122,7 @@ class CheckpointDirectory:
         newest = self.latest()
         if newest is None:
             return
-        best = self._path(describe_checkpoint(newest).get("best_step", 0))
+        best = self._path(describe_checkpoint(newest).best_step)
         with disk_errors(self.path):
             replace_link(self.path / "latest", newest.name)
             if is_checkpoint(best):  # a run that went on from another's checkpoint may have its best there
@@ -131,7 +131,7 @@ class CheckpointDirectory:
 
 def find_checkpoint(source: str | Path) -> Path:
     """The checkpoint that a run directory, its checkpoints folder, or a checkpoint's own path stands for."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if is_checkpoint(path):
         return path.resolve()
     for folder in (path / FOLDER, path):

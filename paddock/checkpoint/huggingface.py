@@ -9,17 +9,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from paddock.checkpoint.matching import Matched, StoredWeight, check_settings, match, names_that_differ
-from paddock.checkpoint.weight_files import read_json, write_json, write_safetensors, write_shards
+from paddock.checkpoint.matching import (
+    Matched,
+    StoredWeight,
+    by_canonical_name,
+    check_settings,
+    match,
+    names_that_differ,
+)
+from paddock.checkpoint.weight_files import (
+    COPY_AGAIN,
+    MAX_JSON_BYTES,
+    read_json,
+    write_json,
+    write_safetensors,
+    write_shards,
+)
+from paddock.documents import Document, read_document
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import disk_errors, sync_directory, sync_tree, temporary_file, temporary_folder
 from paddock.models.config import ModelConfig
+from paddock.models.huggingface_settings import shown
 from paddock.models.registry import family_named, family_names
 from paddock.models.weight_names import TensorRule, WeightNames
 from paddock.parallel.placement import local, part_like
@@ -50,19 +67,29 @@ def read_config(path: str | Path) -> ModelConfig:
     family = values.get("model_type")
     if family not in family_names():
         raise DataError(
-            f"{file}: model_type = {family}",
+            f"{file}: model_type = {shown(family)}",
             why=f"there is no such family here; supported: {', '.join(family_names())}",
-            fix=did_you_mean(str(family), family_names()),
+            fix=did_you_mean(shown(family), family_names()),
         )
-    return family_named(family).huggingface().from_huggingface_config(values)
+    names = family_named(family).huggingface()
+
+    @cache
+    def shapes() -> dict[str, tuple[int, ...]]:
+        return {name: tensor.shape for name, tensor in by_canonical_name(Path(path), names).items()}
+
+    return names.from_huggingface_config(values, shapes)
+
+
+class _Labels(Document):
+    id2label: dict[str, str | int] | None = None
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """The names of the classes that a folder's model tells apart, by their number; none where it has none."""
-    names = read_json(Path(path) / "config.json").get("id2label")
-    if not isinstance(names, dict) or {str(number) for number in names} != {str(n) for n in range(len(names))}:
-        return ()
-    return tuple(str(names[str(number)]) for number in range(len(names)))
+    file = Path(path) / "config.json"
+    names = read_document(file, _Labels, fix=COPY_AGAIN, max_bytes=MAX_JSON_BYTES).id2label or {}
+    numbers = [str(number) for number in range(len(names))]
+    return tuple(str(names[number]) for number in numbers) if names.keys() == set(numbers) else ()
 
 
 def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False) -> list[str]:
@@ -73,9 +100,13 @@ def load_weights(model: nn.Module, path: str | Path, *, new_heads: bool = False)
     """
     config = model.config
     assert isinstance(config, ModelConfig)
+    return copy_weights(match_folder(path, config, new_heads=new_heads), model)
+
+
+def copy_weights(found: Matched, model: nn.Module) -> list[str]:
+    """Copy what a folder has of a model, or of a part of it, into it; returns what to say about it."""
     # Weights, and what a model has measured: all that it needs to compute the same.
     parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    found = match_folder(path, config, new_heads=new_heads)
     without_rule = set(parameters) - set(found.weights) - set(found.missing)
     assert not without_rule, f"no rule for {without_rule}"
     with torch.no_grad():
@@ -101,7 +132,7 @@ def match_folder(path: str | Path, config: ModelConfig, *, new_heads: bool = Fal
     else:
         names = family_named(config.family).huggingface()
         check_settings(folder, config, read_config(folder))
-    return match(folder, names, names.tensors(config), new_heads=new_heads, reset=config.resets_head())
+    return match(folder, names, config, new_heads=new_heads, reset=config.resets_head())
 
 
 def save_folder(

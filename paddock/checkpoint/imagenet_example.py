@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BeforeValidator, ConfigDict, Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paddock.checkpoint.tensors import OPTIMIZER, load_optimizer_state
-from paddock.checkpoint.weight_files import read_torch
+from paddock.checkpoint.weight_files import check_tensors, read_torch
+from paddock.documents import Document, shape_json
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.registry import family_named, parameter_names
@@ -20,6 +22,41 @@ from paddock.parallel.placement import local, part_like
 
 KEYS = ("epoch", "state_dict", "best_acc1", "optimizer")
 MOMENTUM = "momentum_buffer"
+
+
+def _plain(value: object) -> object:
+    """A number that may be kept as a tensor of one."""
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta else value
+
+
+Number = Annotated[float, BeforeValidator(_plain), Field(allow_inf_nan=False)]
+
+
+class _Entry(Document):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    momentum_buffer: Tensor | None = None
+
+
+class _Group(Document):
+    params: list[int]
+    lr: Number
+    momentum: Number | None = None
+    weight_decay: Number | None = None
+
+
+class _Optimizer(Document):
+    param_groups: list[_Group] = Field(min_length=1, max_length=1)
+    state: dict[int, _Entry]
+
+
+class _Saved(Document):
+    """What the example saves. Torch's unpickler made these values, not JSON's; the same holds for them."""
+
+    epoch: Annotated[int, BeforeValidator(_plain), Field(ge=0, le=10**9)]
+    state_dict: dict[Any, Any]
+    best_acc1: Number
+    optimizer: _Optimizer
 
 
 @dataclass(frozen=True)
@@ -32,8 +69,8 @@ class ImageNetExampleState:
     """The best top-1 accuracy so far, in percent."""
     momentum: dict[str, Tensor]
     """By our names of the parameters; empty before the first step, or without momentum."""
-    settings: dict[str, Any]
-    """Of SGD: lr (of the next epoch), momentum, weight_decay …"""
+    settings: dict[str, float]
+    """Of SGD: lr (of the next epoch), momentum, weight_decay."""
 
 
 def read_imagenet_example(path: Path, config: ModelConfig) -> ImageNetExampleState:
@@ -42,26 +79,26 @@ def read_imagenet_example(path: Path, config: ModelConfig) -> ImageNetExampleSta
     missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
     if missing:
         raise _no_state(path, f"it has no {', '.join(missing)}")
-    assert isinstance(content, dict)
     try:
-        (group,) = content["optimizer"]["param_groups"]
-        numbers = [int(number) for number in group["params"]]
-        buffers = {number: entry.get(MOMENTUM) for number, entry in content["optimizer"]["state"].items()}
-        epochs, best = int(content["epoch"]), float(content["best_acc1"])
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise _no_state(path, f"its optimizer is not one SGD over all parameters: {error}") from None
-    names = _parameters_in_order(content["state_dict"], config)
+        saved = shape_json(content, _Saved, str(path))
+    except DataError as error:
+        raise _no_state(path, f"it is not one SGD over all parameters, between two epochs: {error.why}") from None
+    weights = check_tensors(path, saved.state_dict)
+    (group,) = saved.optimizer.param_groups
+    names = _parameters_in_order(weights, config)
+    buffers = {number: entry.momentum_buffer for number, entry in saved.optimizer.state.items()}
     held = {number: buffer for number, buffer in buffers.items() if buffer is not None}
-    if len(numbers) != len(names) or (held and set(held) != set(numbers)):
+    numbers = group.params
+    if len(set(numbers)) != len(names) or len(numbers) != len(names) or (held and set(held) != set(numbers)):
         raise _no_state(
             path, f"its optimizer has {len(numbers)} parameters, {len(held)} with momentum; the model has {len(names)}"
         )
     momentum = {name: held[number] for name, number in zip(names, numbers, strict=True)} if held else {}
-    for name, buffer in momentum.items():
-        shape = getattr(buffer, "shape", ())
-        if shape != content["state_dict"][names[name]].shape:
-            raise _no_state(path, f"the momentum of {name} has the shape {list(shape)}")
-    return ImageNetExampleState(epochs, best, momentum, {key: value for key, value in group.items() if key != "params"})
+    for name, buffer in check_tensors(path, momentum).items() if momentum else ():
+        if buffer.shape != weights[names[name]].shape:
+            raise _no_state(path, f"the momentum of {name} has the shape {list(buffer.shape)}")
+    settings = group.model_dump(exclude={"params"}, exclude_none=True)
+    return ImageNetExampleState(saved.epoch, saved.best_acc1, momentum, settings)
 
 
 def load_momentum(state: ImageNetExampleState, models: Sequence[nn.Module], optimizer: Optimizer) -> None:

@@ -3,14 +3,15 @@ it trained; or its weights alone, for a new run, perhaps with another head."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from paddock.checkpoint.matching import IncompatibleKeys, check_settings
+from paddock.checkpoint.description import saved_model
+from paddock.checkpoint.matching import IncompatibleKeys, check_settings, check_size
 from paddock.checkpoint.storage import check_names, describe_checkpoint, read_tensors, saved_tensors
 from paddock.checkpoint.tensors import (
     EMA,
@@ -24,7 +25,10 @@ from paddock.checkpoint.tensors import (
 )
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
-from paddock.models.registry import build_model, config_class, family_named, parameter_names
+from paddock.models.registry import build_model, family_named, parameter_names
+
+Saved = Mapping[str, tuple[torch.Size, torch.dtype]]
+"""What a checkpoint holds, by name."""
 
 
 def load_models(
@@ -39,9 +43,8 @@ def load_models(
     Called by all processes together. Each reads what it holds, straight into place. Returns whether `ema`, the
     averages that training goes on with, were there to be filled.
     """
-    config = _config(models)
-    compare_heads(path, config)
-    saved = saved_tensors(path)
+    config, saved = _config(models), saved_tensors(path)
+    compare_heads(path, config, saved)
     state = {} if optimizer is None else empty_optimizer_state(saved, models, optimizer)
     prefix = prefix_of_weights(saved) if optimizer is None else MODEL
     ema = ema if prefix_of_weights(saved) == EMA else ()
@@ -56,9 +59,8 @@ def load_models(
 def load_weights_only(path: Path, models: Sequence[nn.Module]) -> list[str]:
     """Fill the models with a checkpoint's weights, to train them anew, perhaps for another task: the head that it
     lacks stays as it is. Returns what to say about it. Called by all processes together."""
-    config = _config(models)
-    found = compare_heads(path, config, new_heads=True)
-    saved = saved_tensors(path)
+    config, saved = _config(models), saved_tensors(path)
+    found = compare_heads(path, config, saved, new_heads=True)
     prefix = prefix_of_weights(saved)
     wanted = tensors_of(models, None, prefix)
     for name in found.missing:
@@ -71,25 +73,26 @@ def load_weights_only(path: Path, models: Sequence[nn.Module]) -> list[str]:
 def check_checkpoint(path: Path, config: ModelConfig, *, new_heads: bool) -> None:
     """An error, if a checkpoint would not fit a model; only names and shapes are looked at. With `new_heads` it is to
     `load_weights_only`, else to go on with."""
-    found = compare_heads(path, config, new_heads=new_heads)
+    saved = saved_tensors(path)
+    found = compare_heads(path, config, saved, new_heads=new_heads)
     with torch.device("meta"):
         whole = build_model(config).state_dict()
-    saved = saved_tensors(path)
     prefix = prefix_of_weights(saved) if new_heads else MODEL
     wanted = {prefix + name: tensor for name, tensor in whole.items() if name not in found.missing}
     others = _of_others(saved, prefix, [*found.missing, *found.unexpected])
     check_names(path, wanted, {name: entry for name, entry in saved.items() if name not in others})
 
 
-def compare_heads(path: Path, config: ModelConfig, *, new_heads: bool = False) -> IncompatibleKeys:
+def compare_heads(path: Path, config: ModelConfig, saved: Saved, *, new_heads: bool = False) -> IncompatibleKeys:
     """What the model of `config` takes of a checkpoint, or an error why it cannot; other errors, such as too many
     layers, show when the weights are read. Only with `new_heads` may it lack the head, or be told to reset it."""
     theirs = saved_config(path)
     if theirs is None:
         return IncompatibleKeys()
+    check_size(path, theirs, (shape for shape, _ in saved.values()))
     check_settings(path, config, theirs)
-    rules, saved = (family_named(each.family).tensor_rules(each) for each in (config, theirs))
-    shapes = {rule.theirs: rule.our_shape for rule in saved}
+    rules, trained = (family_named(each.family).tensor_rules(each) for each in (config, theirs))
+    shapes = {rule.theirs: rule.our_shape for rule in trained}
     reset = new_heads and config.resets_head()
     missing = [rule for rule in rules if rule.head and (reset or rule.theirs not in shapes)]
     if missing and not new_heads:
@@ -108,7 +111,7 @@ def compare_heads(path: Path, config: ModelConfig, *, new_heads: bool = False) -
             fix="its head is for other classes: set --model.reset-head to train a new one, or --model.classes",
         )
     taken = {rule.theirs for rule in kept}
-    unexpected = tuple(rule.ours for rule in saved if rule.head and rule.theirs not in taken)
+    unexpected = tuple(rule.ours for rule in trained if rule.head and rule.theirs not in taken)
     return IncompatibleKeys(tuple(rule.ours for rule in missing), unexpected)
 
 
@@ -120,11 +123,8 @@ def needs_new_head(path: Path, config: ModelConfig) -> bool:
 
 def saved_config(path: Path) -> ModelConfig | None:
     """The model whose checkpoint this is, if it says so."""
-    recipe = describe_checkpoint(path).get("recipe")
-    if not isinstance(recipe, dict):
-        return None
-    values = recipe["model"]
-    return config_class(values["family"])(**values)
+    recipe = describe_checkpoint(path).recipe
+    return None if recipe is None else saved_model(recipe, path)
 
 
 def _config(models: Sequence[nn.Module]) -> ModelConfig:

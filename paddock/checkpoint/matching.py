@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from paddock.checkpoint.weight_files import StoredTensor, open_weights
 from paddock.errors import ConfigError, DataError
-from paddock.models.config import ModelConfig
+from paddock.models.config import ModelConfig, SampleShape
 from paddock.models.weight_names import TensorRule, WeightNames
 
 _LISTED = 10
@@ -52,14 +53,14 @@ class Matched(IncompatibleKeys):
     """By our names."""
 
 
-def match(
-    folder: Path, names: WeightNames, rules: Sequence[TensorRule], *, new_heads: bool, reset: bool = False
-) -> Matched:
-    """Each rule with its tensors; an error that lists everything that is missing, unknown or does not fit.
+def match(folder: Path, names: WeightNames, config: ModelConfig, *, new_heads: bool, reset: bool = False) -> Matched:
+    """Each rule of a model with its tensors; an error that lists everything that is missing, unknown or does not fit.
 
     With `new_heads`, a head that the folder lacks is no error; nor is one that it has, with `reset`, and does not fit.
     """
-    stored = _by_canonical_name(folder, names)
+    stored = by_canonical_name(folder, names)
+    check_size(folder, config, (tensor.shape for tensor in stored.values()))
+    rules = names.tensors(config)
     missing = [rule for rule in rules if new_heads and rule.head and (reset or _lacks(stored, rules, rule.head))]
     needed = [rule for rule in rules if rule not in missing]
     wanted = {name for rule in needed for name in rule.names}
@@ -101,7 +102,22 @@ def check_settings(source: Path, config: ModelConfig, theirs: ModelConfig) -> No
             )
 
 
-def _by_canonical_name(folder: Path, names: WeightNames) -> dict[str, StoredTensor]:
+def check_size(source: Path, config: ModelConfig, shapes: Iterable[Sequence[int]]) -> None:
+    """An error, if a config describes a model of quite another size than the tensors that are there: before anything
+    is built from what it says. Where they are near to each other, names and shapes tell more."""
+    found = sum(math.prod(shape) for shape in shapes)
+    *body, head = config.units(SampleShape(1, 1))
+    needed = sum(unit.parameters for unit in body)
+    if needed > 2 * found:
+        raise DataError(
+            f"{source} does not hold the model that it describes",
+            why=f"that has {needed + head.parameters} parameters, and its tensors have {found} numbers",
+            fix="the sizes in its config, or its files, are those of another model: copy it again",
+        )
+
+
+def by_canonical_name(folder: Path, names: WeightNames) -> dict[str, StoredTensor]:
+    """Every tensor of a folder's files that is a weight, as the rules call it."""
     stored: dict[str, StoredTensor] = {}
     for found, tensor in open_weights(folder).items():
         name = names.canonical_name(found)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from paddock.checkpoint.description import Description
 from paddock.errors import ConfigError
 
 POSITION = "data_position"
@@ -24,27 +24,29 @@ def describe_position(seed: int, fingerprint: Mapping[str, int | str]) -> dict[s
     return {"train.seed": seed, **fingerprint}
 
 
-def check_position(path: Path, description: Mapping[str, Any], position: Mapping[str, int | str]) -> None:
-    """An error, if a run that goes on from the checkpoint at `path` would not find its next sample. Checkpoints from
-    before positions were described say nothing, and pass."""
-    saved = description.get(POSITION)
-    if saved is None or not description["step"]:
+def check_position(path: Path, description: Description, position: Mapping[str, int | str], allowed: bool) -> None:
+    """An error, if a run that goes on from the checkpoint at `path` would not find its next sample, unless that is
+    `allowed`. Checkpoints from before positions were described say nothing, and pass."""
+    saved = description.data_position
+    if saved is None or not description.step or allowed:
         return
     changed = [name for name in {**saved, **position} if saved.get(name) != position.get(name)]
     if changed:
         there, here = ({name: values.get(name) for name in changed} for values in (saved, position))
         raise ConfigError(
             "; ".join(f"{name} = {value}" for name, value in here.items()),
-            why=f"{path} is at sample {description['samples']} with {_listed(there)}; which points elsewhere now: "
+            why=f"{path} is at sample {description.samples} with {_listed(there)}; which points elsewhere now: "
             "samples would repeat or be left out",
-            fix=f"go back to {_listed(there)}, {_weights_only(path)}",
+            fix=f"go back to {_listed(there)}, {_weights_only(path)}; or go on all the same, with "
+            "--checkpoint.allow-changes",
         )
 
 
-def check_optimizer(path: Path, description: Mapping[str, Any], name: str) -> None:
+def check_optimizer(path: Path, description: Description, name: str) -> None:
     """An error, if the state that a checkpoint has of its optimizer is none that the optimizer `name` could use."""
-    saved = description.get("recipe", {}).get("optimizer", {}).get("name", name)
-    if description["step"] and _STATE_OF.get(saved, saved) != _STATE_OF.get(name, name):
+    optimizer = None if description.recipe is None else description.recipe.optimizer
+    saved = name if optimizer is None else optimizer.name
+    if description.step and _STATE_OF.get(saved, saved) != _STATE_OF.get(name, name):
         raise ConfigError(
             f"optimizer.name = {name}",
             why=f"{path} has the state of {saved}, which {name} cannot go on with",

@@ -35,13 +35,13 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from paddock.checkpoint.blocks import BlockReader, BlockWriter, FileRecord, bytes_of, damaged
-from paddock.checkpoint.weight_files import CODES, encode_header
+from paddock.checkpoint.blocks import COPY_AGAIN, BlockReader, BlockWriter, FileRecord, bytes_of, damaged
+from paddock.checkpoint.headers import MAX_ELEMENTS, Header, Size, encode_header, read_header
 from paddock.devices import adapter_of
-from paddock.errors import UserError
+from paddock.documents import Document, parse_document
+from paddock.errors import DataError
 
 OFFSETS_KEY = "DCP_SHARDING_INFO"
-DTYPES = {code: dtype for dtype, code in CODES.items()}
 BUFFER = 1 << 20
 """Bytes on the way to a place where they cannot be read to directly."""
 
@@ -135,7 +135,8 @@ class ShardReader(StorageReader):
         self._pieces: dict[MetadataIndex, StoredPiece] = {}
         self._metadata = Metadata({})
         for file in records:
-            self._read_header(file)
+            self._read_file(file)
+        self._check_whole()
 
     @property
     def tensors(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -184,38 +185,93 @@ class ShardReader(StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return True
 
-    def _read_header(self, file: str) -> None:
+    def _read_file(self, file: str) -> None:
+        """Note the pieces in a file, from its header."""
         reader = BlockReader(self._path / file, self._records[file])
+
+        def read(start: int, count: int) -> bytes:
+            buffer = bytearray(count)
+            reader.read(start, memoryview(buffer))
+            return bytes(buffer)
+
         try:
-            count = bytearray(8)
-            reader.read(0, memoryview(count))
-            text = bytearray(int.from_bytes(count, "little"))
-            reader.read(8, memoryview(text))
-            header = json.loads(text)
-            begin = 8 + len(text)
-            offsets = json.loads(header.pop("__metadata__")[OFFSETS_KEY])
-            for name, entry in header.items():
-                piece = StoredPiece(
-                    file, begin + entry["data_offsets"][0], tuple(entry["shape"]), DTYPES[entry["dtype"]]
-                )
-                self._add(name, torch.Size(offsets[name]["saved_offsets"]), piece)
-        except UserError:
-            raise
-        except (ValueError, KeyError, TypeError) as error:
-            raise damaged(self._path / file, f"its header is none of ours: {error!r}") from None
+            header = read_header(read, self._records[file].length, str(self._path / file))
+            offsets = _offsets_in(header, str(self._path / file))
+        except DataError as error:
+            raise damaged(self._path / file, error.why) from None
         finally:
             reader.close()
+        for name, entry in header.tensors.items():
+            piece = StoredPiece(file, header.data + entry.begin, tuple(entry.shape), entry.torch_dtype)
+            self._add(name, torch.Size(offsets[name].saved_offsets), piece)
 
     def _add(self, name: str, offsets: torch.Size, piece: StoredPiece) -> None:
-        self._pieces[MetadataIndex(name, offsets)] = piece
         end = [begin + size for begin, size in zip(offsets, piece.shape, strict=True)]
         entries = self._metadata.state_dict_metadata
         entry = entries.setdefault(
             name, TensorStorageMetadata(TensorProperties(dtype=piece.dtype), torch.Size([0] * len(end)), [])
         )
         assert isinstance(entry, TensorStorageMetadata)
+        if len(entry.size) != len(end) or entry.properties.dtype != piece.dtype:
+            raise damaged(self._path / piece.file, f"{name} has another type or rank there than in other files")
+        self._pieces[MetadataIndex(name, offsets)] = piece
         entry.chunks.append(ChunkStorageMetadata(offsets, torch.Size(piece.shape)))
         entry.size = torch.Size(map(max, entry.size, end))
+
+    def _check_whole(self) -> None:
+        """The pieces of every tensor are all of it, and each number is in one of them: what no piece has would be
+        whatever lies in memory, and of what two have, either."""
+        for name, entry in self._metadata.state_dict_metadata.items():
+            assert isinstance(entry, TensorStorageMetadata)
+            held = sum(chunk.sizes.numel() for chunk in entry.chunks)
+            if held != math.prod(entry.size) or _overlap(entry.chunks):
+                parts = f"{len(entry.chunks)} parts with {held} numbers"
+                why = f"{name} has the shape {list(entry.size)}, and is in {parts}, which overlap or leave a gap"
+                raise DataError(f"the checkpoint {self._path} is damaged", why=why, fix=COPY_AGAIN)
+
+
+class _Offsets(Document):
+    """Where a piece begins in its tensor."""
+
+    saved_offsets: list[Size]
+
+
+def _offsets_in(header: Header, source: str) -> dict[str, _Offsets]:
+    """Where each piece in a file begins in its tensor, which has room for it."""
+    text = header.metadata.get(OFFSETS_KEY)
+    if text is None:
+        raise DataError(source, why=f"its header has no {OFFSETS_KEY}")
+    offsets = parse_document(text, dict[str, _Offsets], f"{OFFSETS_KEY} of {source}", unique=True)
+    if offsets.keys() != header.tensors.keys():
+        names = sorted(offsets.keys() ^ header.tensors.keys())
+        raise DataError(source, why=f"its header has either no place or no tensor for {names[0]}")
+    for name, entry in header.tensors.items():
+        begin = offsets[name].saved_offsets
+        if len(begin) != len(entry.shape) or 0 in entry.shape:
+            raise DataError(source, why=f"{name} has the shape {entry.shape}, and begins at {begin}")
+        if math.prod(first + size for first, size in zip(begin, entry.shape, strict=True)) > MAX_ELEMENTS:
+            raise DataError(source, why=f"{name} begins at {begin}, beyond what anything can hold")
+    return offsets
+
+
+def _overlap(chunks: Sequence[ChunkStorageMetadata]) -> bool:
+    """Whether two boxes have a place in common. Those that begin later are compared with those that have not ended."""
+    if len(chunks) == 1:
+        return False
+    open_boxes: list[ChunkStorageMetadata] = []
+    for chunk in sorted(chunks, key=lambda chunk: tuple(chunk.offsets)):
+        if not chunk.offsets:  # two copies of a single number
+            return True
+        open_boxes = [box for box in open_boxes if box.offsets[0] + box.sizes[0] > chunk.offsets[0]]
+        if any(_meet(box, chunk) for box in open_boxes):
+            return True
+        open_boxes.append(chunk)
+    return False
+
+
+def _meet(one: ChunkStorageMetadata, other: ChunkStorageMetadata) -> bool:
+    sides = zip(one.offsets, one.sizes, other.offsets, other.sizes, strict=True)
+    return all(first < second + size and second < first + length for first, length, second, size in sides)
 
 
 def _split_by_bytes(items: list[tuple[StoredPiece, ReadItem]], count: int) -> list[list[tuple[StoredPiece, ReadItem]]]:

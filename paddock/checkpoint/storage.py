@@ -18,23 +18,29 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from paddock.checkpoint.blocks import FileRecord, damaged
+from paddock.checkpoint.blocks import COPY_AGAIN, damaged
+from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
+from paddock.documents import Document, parse_document, read_text, shape_json
 from paddock.errors import DataError, UserError
 from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
 from paddock.messages import PeerFailed, error_from_json, error_to_json
 from paddock.parallel.world import gather_texts
 from paddock.process import unhurried
 
+T = TypeVar("T")
+
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2
+MAX_DESCRIPTION = 1 << 28
+"""Bytes; with the checksums of a thousand gigabytes it has an eighth of that."""
 PARTIAL = ".{}.partial"
 """What a directory is called before it is complete, and what whatever may be deleted is called."""
 REPLACED = ".{}.replaced"
@@ -101,7 +107,7 @@ def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, dict
 
 
 def _finish(folder: Path, path: Path, description: Mapping[str, Any], add_files: Callable[[Path], None] | None) -> None:
-    content = {"format": FORMAT, **description}
+    content = {"format": FORMAT, **OF_NO_RUN, **description}
     with atomic_write(folder / DESCRIPTION) as stream:
         json.dump({**content, "crc32": _checksum(content)}, stream, indent=2)
     with disk_errors(path):
@@ -158,9 +164,9 @@ def _name_before(replaced: Path) -> str:
     return replaced.name.removeprefix(".").removesuffix(".replaced")
 
 
-def describe_checkpoint(path: Path) -> dict[str, Any]:
+def describe_checkpoint(path: Path) -> Description:
     """What was said about a checkpoint when it was written."""
-    return {key: value for key, value in _read_description(path).items() if key not in ("files", "crc32")}
+    return _read_description(path, Description)
 
 
 def saved_tensors(path: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -206,6 +212,11 @@ def read_tensors(path: Path, tensors: dict[str, Tensor], elsewhere: Collection[s
 def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tuple[torch.Size, torch.dtype]]) -> None:
     """Every wanted tensor is there, with the same shape, or an error that lists those that are not."""
     missing = [name for name in wanted if name not in saved]
+    other_types = [
+        f"{name} {saved[name][1]}, wanted {tensor.dtype}"
+        for name, tensor in wanted.items()
+        if name in saved and saved[name][1].is_floating_point != tensor.dtype.is_floating_point
+    ]
     misshapen = [
         f"{name} {list(saved[name][0])}, wanted {list(tensor.shape)}"
         for name, tensor in wanted.items()
@@ -215,7 +226,12 @@ def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tu
     extra = [name for name in saved if name not in wanted and name.split(".")[0] in kinds]
     problems = [
         f"{label}: {', '.join(names[:10])}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        for label, names in (("missing", missing), ("of another shape", misshapen), ("unexpected", extra))
+        for label, names in (
+            ("missing", missing),
+            ("of another shape", misshapen),
+            ("of another type", other_types),
+            ("unexpected", extra),
+        )
         if names
     ]
     if problems:
@@ -227,23 +243,28 @@ def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tu
 
 
 def _open(path: Path) -> ShardReader:
-    files = _read_description(path)["files"]
-    return ShardReader(path, {file: FileRecord.from_json(record) for file, record in files.items()})
+    return ShardReader(path, _read_description(path, CheckpointFiles).files)
 
 
-def _read_description(path: Path) -> dict[str, Any]:
+def _read_description(path: Path, part: type[T]) -> T:
+    """What `checkpoint.json` says, of the form `part`."""
     file = path / DESCRIPTION
-    try:
-        description = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a checkpoint", why=f"{DESCRIPTION}: {error}") from None
-    found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise DataError(f"{path} has checkpoint format {found}", why=f"this version of Paddock reads format {FORMAT}")
-    content: dict[str, Any] = description
-    if content.pop("crc32", None) != _checksum(content):
+    text = read_text(file, fix=COPY_AGAIN, max_bytes=MAX_DESCRIPTION)
+    content = parse_document(text, dict[str, Any], str(file), fix=COPY_AGAIN, unique=True)
+    seal = shape_json(content, _Seal, str(file), fix=COPY_AGAIN)
+    if seal.format != FORMAT:
+        why = f"this version of Paddock reads format {FORMAT}"
+        raise DataError(f"{path} has checkpoint format {seal.format}", why=why)
+    if seal.crc32 != _checksum({name: value for name, value in content.items() if name != "crc32"}):
         raise damaged(file, "its content is not what was written")
-    return content
+    return shape_json(content, part, str(file), fix=COPY_AGAIN)
+
+
+class _Seal(Document):
+    """What tells whether the rest can be believed."""
+
+    format: int
+    crc32: int | None = None
 
 
 def _checksum(description: Mapping[str, Any]) -> int:

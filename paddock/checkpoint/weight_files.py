@@ -4,9 +4,7 @@ Reading: safetensors and torch's own files, whole or in shards. Both are mapped 
 for is not read. Which names and shapes a model needs is not known here.
 
 Writing: safetensors, in as many files as a limit asks for. The library can only write tensors that all lie in memory at
-once, which for translated weights would be a second copy of the model. The format is small and frozen: the header's
-length (8 bytes, little-endian), the header (JSON: dtype, shape and place of every tensor), then the tensors without
-gaps.
+once, which for translated weights would be a second copy of the model. The format is small and frozen: `headers.py`.
 """
 
 from __future__ import annotations
@@ -14,36 +12,27 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from paddock.checkpoint.headers import encode_header, num_bytes, read_header
+from paddock.documents import Document, FileName, read_document
 from paddock.errors import DataError
 from paddock.files import atomic_write
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 """The names a whole model is kept under; a sharded one has `<name>.index.json`. The first found is taken."""
 
-CODES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-"""What safetensors calls torch's types."""
-_FLOATING = {"F64", "F32", "F16", "BF16"}
+MAX_JSON_BYTES = 1 << 25
+"""Of a config or an index: many times what the largest models have."""
+COPY_AGAIN = "copy or download it again"
 
 
 @dataclass(frozen=True)
@@ -80,15 +69,7 @@ def open_weights(folder: Path) -> dict[str, StoredTensor]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or an error that names the file."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
-    except ValueError as error:  # also what is not UTF-8
-        raise DataError(f"{path} is not valid JSON", why=str(error), fix="copy or download it again") from error
-    if not isinstance(values, dict):
-        raise DataError(f"{path} is not a JSON object", why=f"it holds a {type(values).__name__}")
-    return values
+    return read_document(path, dict[str, Any], fix=COPY_AGAIN, max_bytes=MAX_JSON_BYTES)
 
 
 def write_shards(
@@ -107,7 +88,7 @@ def write_shards(
         write_safetensors(folder / file, shard, dtype, tensor)
         weight_map.update(dict.fromkeys(shard, file))
     if len(shards) > 1:
-        total = sum(_num_bytes(shape, dtype) for shape in shapes.values())
+        total = sum(num_bytes(shape, dtype) for shape in shapes.values())
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         write_json(folder / "model.safetensors.index.json", index)
 
@@ -127,39 +108,27 @@ def write_safetensors(
         os.fsync(stream.fileno())
 
 
-def encode_header(
-    tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str] | None = None
-) -> bytes:
-    """What a file begins with, if these tensors follow in this order."""
-    header: dict[str, object] = {"__metadata__": {"format": "pt", **(metadata or {})}}
-    position = 0
-    for name, (dtype, shape) in tensors.items():
-        start, position = position, position + _num_bytes(shape, dtype)
-        header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, position]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that the tensors begin aligned
-    return len(text).to_bytes(8, "little") + text
-
-
 def write_json(file: Path, values: Mapping[str, object]) -> None:
     with atomic_write(file) as stream:
         json.dump(values, stream, indent=2)
         stream.write("\n")
 
 
+class ShardIndex(Document):
+    """What `model.safetensors.index.json` says: the file of every tensor, by its name."""
+
+    weight_map: dict[str, FileName]
+
+
 def _open_shards(index: Path) -> dict[str, StoredTensor]:
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
-        raise DataError(f"{index} is not an index of weights", why="it has no weight_map from names to files")
+    weight_map = read_document(index, ShardIndex, fix=COPY_AGAIN, max_bytes=MAX_JSON_BYTES).weight_map
     found: dict[str, StoredTensor] = {}
     for file in sorted(set(weight_map.values())):
-        if Path(file).name != file:
-            raise DataError(f"{index} names {file}", why="a shard lies beside its index, not elsewhere")
         if not (index.parent / file).is_file():
             raise DataError(
                 f"{index.parent / file} is missing",
                 why=f"{index.name} names it as one of {len(set(weight_map.values()))} shards",
-                fix="copy or download it again",
+                fix=COPY_AGAIN,
             )
         for name, tensor in _open(index.parent / file).items():
             if name in found:
@@ -181,21 +150,28 @@ def _open(file: Path) -> dict[str, StoredTensor]:
 
 def _open_safetensors(file: Path) -> dict[str, StoredTensor]:
     try:
+        with file.open("rb") as stream:
+            header = read_header(partial(_read_at, stream), os.fstat(stream.fileno()).st_size, str(file))
         handle = safe_open(file, framework="pt")
-        names = handle.keys()
-        slices = {name: handle.get_slice(name) for name in names}
+    except DataError as error:
+        raise _unreadable(file, error.why) from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise _unreadable(file, error) from error
+        raise _unreadable(file, str(error)) from error
     return {
         name: StoredTensor(
             file,
-            tuple(part.get_shape()),
-            part.get_dtype(),
-            part.get_dtype() in _FLOATING,
+            tuple(entry.shape),
+            entry.dtype,
+            _is_computed_with(entry.torch_dtype),
             partial(handle.get_tensor, name),
         )
-        for name, part in slices.items()
+        for name, entry in header.tensors.items()
     }
+
+
+def _read_at(stream: BinaryIO, start: int, count: int) -> bytes:
+    stream.seek(start)
+    return stream.read(count)
 
 
 def read_torch(file: Path) -> Any:
@@ -205,37 +181,79 @@ def read_torch(file: Path) -> Any:
         mapped = zipfile.is_zipfile(file)
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # whatever a broken or foreign pickle provokes
-        raise _unreadable(file, error) from error
+        raise _unreadable(file, str(error) or type(error).__name__) from error
 
 
 def _open_torch(file: Path) -> dict[str, StoredTensor]:
     values = read_torch(file)
     if isinstance(values, dict):
         values = next((values[key] for key in NESTED if isinstance(values.get(key), dict)), values)
-    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
-        raise DataError(f"{file} is not a file of weights", why="it does not hold tensors by name")
     return {
         name: StoredTensor(
             file,
             tuple(value.shape),
             str(value.dtype).removeprefix("torch."),
-            value.is_floating_point() and value.dtype.itemsize > 1,
+            _is_computed_with(value.dtype),
             partial(_itself, value),
         )
-        for name, value in values.items()
+        for name, value in check_tensors(file, values).items()
     }
+
+
+def check_tensors(file: Path, values: object) -> dict[str, Tensor]:
+    """What a file of torch's own should hold: plain tensors by name, or a DataError that says what is not."""
+    if not isinstance(values, dict) or not values:
+        raise _not_weights(file, f"it holds {_kind(values)}")
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise _not_weights(file, f"a name in it is {_kind(name)}")
+        if not isinstance(value, Tensor):
+            raise _not_weights(file, f"{_short(name)} in it is {_kind(value)}")
+        if not _is_plain(value):
+            why = "sparse, quantized, nested, without memory, or repeats a number that is there once"
+            raise _not_weights(file, f"{_short(name)} in it is {why}")
+    return values
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Whether every number of a tensor is there: a small file can name as many as it likes."""
+    if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_nested:
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+
+
+def _is_computed_with(dtype: torch.dtype) -> bool:
+    """Whether numbers of this type can be a model's weights as they are: eight bits or fewer need a scale beside
+    them."""
+    return dtype.is_floating_point and dtype.itemsize > 1
+
+
+def _kind(value: object) -> str:
+    return f"an empty {type(value).__name__}" if isinstance(value, Sized) and not len(value) else type(value).__name__
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:77]}…"
+
+
+def _not_weights(file: Path, why: str) -> DataError:
+    return DataError(
+        f"{file} is not a file of weights",
+        why=f"it should hold tensors by name, alone or under one of {', '.join(NESTED)}; {why}",
+        fix="give the file that the training script saved, or one of its weights alone",
+    )
 
 
 def _itself(value: Tensor) -> Tensor:
     return value
 
 
-def _unreadable(file: Path, error: Exception) -> DataError:
-    reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+def _unreadable(file: Path, why: str) -> DataError:
+    reason = next(iter(why.splitlines()), "")[:300]
     return DataError(
         f"cannot read the weights in {file}",
         why=f"truncated, or not such a file: {reason}",
-        fix="copy or download it again",
+        fix=COPY_AGAIN,
     )
 
 
@@ -246,14 +264,10 @@ def _split(
     shards: list[dict[str, tuple[int, ...]]] = [{}]
     room = max_bytes
     for name, shape in shapes.items():
-        size = _num_bytes(shape, dtype)
+        size = num_bytes(shape, dtype)
         if size > room and shards[-1]:
             shards.append({})
             room = max_bytes
         shards[-1][name] = shape
         room -= size
     return shards
-
-
-def _num_bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    return torch.Size(shape).numel() * dtype.itemsize

@@ -13,6 +13,7 @@ from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import examine
 from paddock.errors import ConfigError, did_you_mean
+from paddock.launch.options import LaunchOptions
 
 if TYPE_CHECKING:
     from paddock.alignment.parity import Parity
@@ -82,7 +83,7 @@ def main(arguments: list[str]) -> None:
 
 def _config(arguments: list[str]) -> None:
     command = parse_recipe_command(CheckOptions, "check config", arguments)
-    show_config(command.recipe, command.launch.world_size, command.options.json)
+    show_config(command.recipe, command.launch, command.options.json)
 
 
 def _parity(arguments: list[str]) -> None:
@@ -127,9 +128,10 @@ def _changed(recipe: Recipe, **sections: dict[str, Any]) -> Recipe:
     return recipe_from_dict(merge(recipe.to_dict(), sections))
 
 
-def show_config(recipe: Recipe, world: int, as_json: bool) -> None:
+def show_config(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
     """Print a recipe and its rules; raises if one is broken."""
-    results = examine(recipe, world)
+    launch.check_size()
+    results = examine(recipe, launch.world_size)
     broken = [result for result in results if not result.holds]
     if as_json:
         rules = [{"rule": result.name, "holds": result.holds, "detail": result.detail} for result in results]

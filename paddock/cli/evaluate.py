@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ def show_evaluation(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> Non
 
 def _parse(arguments: list[str]) -> RecipeCommand[EvaluateOptions]:
     config = Path(arguments[0]) / "config.yaml" if arguments else None
-    if config is None or not config.is_file():
+    if config is None or not os.path.isfile(config):
         return parse_recipe_command(EvaluateOptions, "evaluate", arguments, subject=SUBJECT)
     recipe = load_recipe(config)
     trained = recipe.checkpoint.model_copy(update={"load": arguments[0]})

@@ -12,6 +12,9 @@ from paddock.config.flags import SYSTEMS, VIRTUAL_STAGE, data_folder
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, UserError, bad_value
 
+MOST = 100_000
+"""Nodes, layers and processes that are counted here, one by one."""
+
 
 def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str]]:
     """Replace aliases by Paddock's own flags. Returns the arguments and notes to show the user."""
@@ -45,7 +48,7 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             translated += alias.expand(value)
         except UserError:
             raise
-        except ValueError:
+        except (ValueError, OverflowError):  # also of "inf", where a whole number is wanted
             raise bad_value(flag, value, "it should be a number") from None
         if alias.note:
             notes.append(f"{flag}: {alias.note}")
@@ -66,7 +69,7 @@ def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[st
     arguments, addresses = _take(arguments, "--node-ips")
     num_nodes = _value_of(arguments, "--nnodes")
     if addresses and num_nodes not in (None, "1"):
-        nodes = addresses.split(",")[: int(num_nodes or 1)]
+        nodes = addresses.split(",")[: _whole("--num-nodes", num_nodes or "1")]
         arguments += ["--node-rank", str(_own_position(nodes)), "--master-addr", nodes[0]]
     arguments = _machines(arguments)
     # As in those systems: a micro-batch without a global batch means micro × data, and the reverse.
@@ -98,22 +101,30 @@ def _machines(arguments: list[str]) -> list[str]:
 
 def _interleave(size: str, arguments: list[str], recipe: Recipe) -> list[str]:
     """An interleaved pipeline whose stages have `size` layers each."""
-    layers = int(_value_of(arguments, "--model.layers") or recipe.model.num_units())
-    pipeline = int(_value_of(arguments, "--parallel.pipeline") or recipe.parallel.pipeline)
-    if pipeline == 1:
+    layers = _whole("--num-layers", _value_of(arguments, "--model.layers") or str(recipe.model.num_units()))
+    pipeline = _value_of(arguments, "--parallel.pipeline") or str(recipe.parallel.pipeline)
+    ranks, each = _whole("--pipeline-model-parallel-size", pipeline), _whole(VIRTUAL_STAGE, size)
+    if ranks == 1:
         raise bad_value(
             VIRTUAL_STAGE, size, "there is no pipeline", "set --pipeline-model-parallel-size, or leave it out"
         )
-    legal = [n for n in range(1, layers // pipeline) if layers % (n * pipeline) == 0]
-    if not size.isdecimal() or int(size) not in legal:
+    legal = [n for n in range(1, layers // ranks) if layers % (n * ranks) == 0]
+    if each not in legal:
         raise bad_value(
             VIRTUAL_STAGE,
             size,
-            f"{layers} layers over {pipeline} processes do not make two or more equal stages each of that size",
+            f"{layers} layers over {ranks} processes do not make two or more equal stages each of that size",
             f"legal: {', '.join(map(str, legal))}" if legal else "leave it out, or change the number of layers",
         )
-    stages = ",".join(str(layer // int(size)) for layer in range(layers))
+    stages = ",".join(str(layer // each) for layer in range(layers))
     return ["--parallel.schedule", "interleaved", "--parallel.stages", stages]
+
+
+def _whole(flag: str, text: str) -> int:
+    """A count, before the recipe's own checks see it."""
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:10]) <= MOST or len(text) > 10:
+        raise bad_value(flag, text, f"it should be a whole number from 1 to {MOST:,}")
+    return int(text)
 
 
 def _own_position(addresses: list[str]) -> int:
@@ -124,7 +135,7 @@ def _own_position(addresses: list[str]) -> int:
         with socket.socket() as probe:
             try:
                 probe.bind((address, 0))
-            except OSError:
+            except (OSError, ValueError, TypeError):  # no address of ours; or no address at all, which Python finds
                 continue
             return position
     raise bad_value(

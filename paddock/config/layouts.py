@@ -13,8 +13,7 @@ from paddock.config.load import merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_layout
 from paddock.errors import ConfigError, bad_value, did_you_mean
-from paddock.parallel.config import ParallelConfig, RecomputeMode, ScheduleName, ShardMode
-from paddock.parallel.layout import Layout
+from paddock.parallel.config import Layout, ParallelConfig, RecomputeMode, ScheduleName, ShardMode
 from paddock.parallel.legality import takes_micro_batches
 from paddock.training.batch import plan_batch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -12,8 +13,8 @@ from pydantic import BaseModel
 
 from paddock.config.overrides import union_members
 from paddock.config.recipe import Recipe, class_for, recipe_from_dict
-from paddock.errors import ConfigError, nearest
-from paddock.files import atomic_write
+from paddock.errors import ConfigError, bad_value, nearest, shown
+from paddock.files import atomic_write, user_path
 
 MODEL_ALIASES = {
     "gpt2_small": "gpt2/117m",
@@ -35,6 +36,17 @@ MODEL_ALIASES = {
 }
 """What shipped recipes are called elsewhere: names that work wherever a recipe is named."""
 SHIPPED = Path(str(files("paddock") / "recipes"))
+LARGEST = 2**18
+"""Bytes of a recipe file."""
+MOST_VALUES = 100_000
+"""In a recipe file, where an alias counts for all that it stands for."""
+MOST_EXTENDS = 32
+"""Recipes that extend one another in a row."""
+DEEPEST = 32
+"""Lists and sections in one another."""
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+LONGEST_NUMBER = 100
+"""Characters: turning a number of many thousands into a value takes the square of the time."""
 Section = TypeVar("Section", bound=BaseModel)
 
 
@@ -87,23 +99,26 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     own = MODEL_ALIASES.get(name, name)
     shipped = [SHIPPED / f"{own}.yaml", SHIPPED / own / "base.yaml"]
     looks_like_path = name.endswith((".yaml", ".yml")) or name.startswith((".", "/", "~"))
-    places = [Path(name).expanduser()] if looks_like_path else shipped
+    places = [user_path(name)] if looks_like_path else shipped
     if looks_like_path and beside is not None:
         places.insert(0, beside / name)
     for path in places:
-        if path.is_file():
+        if os.path.isfile(path):
             return path
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        is_run = (folder / "config.yaml").is_file()
+    folder = user_path(name)
+    if os.path.isdir(folder):
+        is_run = os.path.isfile(folder / "config.yaml")
         raise ConfigError(
             f"{name} is a directory, not a recipe",
             fix=f"give {name}/config.yaml" if is_run else f"if it holds weights: RECIPE --checkpoint.load {name}",
         )
     if looks_like_path:
-        raise ConfigError(f"there is no recipe file {name}", fix="check the path, or take a shipped recipe by name")
+        what = f"{name} is no file that can be read twice" if os.path.exists(folder) else ""
+        raise ConfigError(
+            what or f"there is no recipe file {shown(name)}", fix="check the path, or take a shipped recipe by name"
+        )
     raise ConfigError(
-        f'there is no recipe "{name}"',
+        f'there is no recipe "{shown(name)}"',
         why="none of that name ships, and there is no such run directory",
         fix=nearest(name, [*recipe_names(), *MODEL_ALIASES]) or "choose one of `paddock zoo list`",
     )
@@ -115,12 +130,16 @@ def read_values(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path in trail:
         circle = " → ".join(place.name for place in (*trail[trail.index(path) :], path))
         raise ConfigError(f"extends goes in a circle: {circle}", fix="remove one extends: of them")
+    if len(trail) > MOST_EXTENDS:
+        raise ConfigError(
+            f"{trail[0]} extends more than {MOST_EXTENDS} recipes in a row", fix="write some of them into one"
+        )
     values = _parse(path)
     parent = values.pop("extends", None)
     if parent is None:
         return values
     if not isinstance(parent, str):
-        raise ConfigError(f"{path}: extends = {parent!r}", why="it names one recipe", fix="extends: gpt2/base")
+        raise bad_value(f"{path}: extends", parent, "it names one recipe", "extends: gpt2/base")
     return merge(read_values(find_recipe(parent, path.parent), (*trail, path)), values)
 
 
@@ -174,32 +193,89 @@ def _coerced(kind: Any, value: Any) -> Any:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
+        if path.stat().st_size > LARGEST:
+            raise ConfigError(f"{path} is not a recipe", why=f"it has more than {LARGEST:,} bytes")
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML", why=" ".join(str(error).split())) from None
+        raise ConfigError(f"{path} is not valid YAML", why=shown(" ".join(str(error).split()))) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a text file in UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read", why=error.strerror or str(error)) from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path} is not a recipe", why="it has no sections", fix="see paddock/recipes for examples")
+    _check_size(values, path)
     return values
 
 
+def _check_size(values: dict[str, Any], path: Path) -> None:
+    """An alias (`*name`) costs a few letters, however much it stands for: a few lines can mean more values than
+    memory holds, or have no end."""
+    waiting: list[Any] = [values]
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        count += len(inside)
+        if count > MOST_VALUES:
+            raise ConfigError(
+                f"{path} is not a recipe", why=f"with its aliases it has more than {MOST_VALUES:,} values"
+            )
+        waiting += inside
+
+
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which 1e-5 is a number (YAML 1.1 wants 1.0e-5) and a key cannot be given twice."""
+    """Safe YAML of plain values: words, numbers, lists, and sections whose keys are words and cannot be given twice.
+
+    1e-5 is a number (YAML 1.1 wants 1.0e-5). What YAML knows besides (dates, sets, bytes) no recipe has a use for."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise yaml.composer.ComposerError(
+                None, None, "its values are nested too deeply", self.peek_event().start_mark
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if isinstance(node, yaml.ScalarNode) and node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
+            raise self._refusal(f"a number of {len(node.value)} characters", node)
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError):  # the library's own, of a value that is not what its tag says
+            raise self._refusal(f"{shown(node.value)!r} is no {node.tag.rpartition(':')[2]}", node) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            raise self._refusal("keys with values are expected", node)
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=deep)
+            if not isinstance(key, str):
+                raise self._refusal("a key is a word", key_node)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f'"{key}" is given twice', key_node.start_mark)
+                raise self._refusal(f'"{shown(key)}" is given twice', key_node)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    @staticmethod
+    def _refusal(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+        return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
-def _allow_plain_exponents() -> None:
+
+def _restrict_to_plain_values() -> None:
     import re
 
+    plain = [None, *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))]
+    _Loader.yaml_constructors = {tag: make for tag, make in _Loader.yaml_constructors.items() if tag in plain}
+    _Loader.yaml_implicit_resolvers = {
+        first: [(tag, form) for tag, form in forms if tag in plain]
+        for first, forms in _Loader.yaml_implicit_resolvers.items()
+    }
     _Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float",
         re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -207,4 +283,4 @@ def _allow_plain_exponents() -> None:
     )
 
 
-_allow_plain_exponents()
+_restrict_to_plain_values()

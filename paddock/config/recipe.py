@@ -9,6 +9,7 @@ from pydantic import Field, create_model
 
 from paddock.checkpoint.config import CheckpointConfig
 from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.errors import bad_value
 from paddock.models.config import ModelConfig
 from paddock.models.registry import config_class
 from paddock.parallel.config import ParallelConfig
@@ -83,5 +84,8 @@ def class_for(values: dict[str, Any]) -> type[Recipe]:
     section = values.get("model")
     family = section.get("family") if isinstance(section, dict) else None
     task = values.get("task", Recipe.model_fields["task"].default)
+    for name, value in (("model.family", family), ("task", task)):
+        if not isinstance(value, str | None):
+            raise bad_value(name, value, "it is one word")
     data_config_class(task)
     return recipe_class(config_class(family).model_fields["family"].default, task)

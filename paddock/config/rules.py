@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paddock.config.recipe import Recipe
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, bad_value
-from paddock.parallel.layout import Layout, derive_layout
+from paddock.parallel.config import Layout, derive_layout
 from paddock.parallel.legality import (
     check_compile,
     check_device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from paddock.checkpoint.config import FOLDER
 from paddock.config.load import merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.data.config import CorpusConfig
+from paddock.files import user_path
 
 _FILES = {
     "file": {"path": "tokenizer.json"},
@@ -24,7 +26,7 @@ def with_tokenizer_of_weights(recipe: Recipe, source: str | Path | None) -> Reci
     anew."""
     if source is None or not recipe.model.vocabulary() or not _lacks_tokenizer(recipe):
         return recipe
-    path = Path(source).expanduser()
+    path = user_path(source)
     folders = [path, path.parent.parent] if path.parent.name == FOLDER else [path]
     found = next((section for folder in folders if (section := _section(folder))), None)
     if found is None:
@@ -41,13 +43,13 @@ def _lacks_tokenizer(recipe: Recipe) -> bool:
     if own.kind == "trained":
         return not isinstance(recipe.data, CorpusConfig)  # a corpus that is prepared is kept with its tokenizer
     files = (own.vocab, own.merges, own.model, own.path)
-    return any(not Path(file).is_file() for file in files if file is not None)
+    return any(not os.path.isfile(file) for file in files if file is not None)
 
 
 def _section(folder: Path) -> dict[str, Any] | None:
     """A recipe's tokenizer section for the files in a folder, if there are any."""
     for kind, files in _FILES.items():
-        if all((folder / file).is_file() for file in files.values()):
+        if all(os.path.isfile(folder / file) for file in files.values()):
             lower_case = {"lower_case": _is_uncased(folder)} if kind == "wordpiece" else {}
             return {"kind": kind, **{field: str(folder / file) for field, file in files.items()}, **lower_case}
     return None
@@ -55,7 +57,6 @@ def _section(folder: Path) -> dict[str, Any] | None:
 
 def _is_uncased(folder: Path) -> bool:
     """As transformers takes a vocab.txt, unless the folder says otherwise."""
-    from paddock.data.tokenizers.interface import CONFIG_NAME
-    from paddock.data.tokenizers.load import read_settings
+    from paddock.data.tokenizers.interface import CONFIG_NAME, read_settings
 
-    return bool(read_settings(folder / CONFIG_NAME).get("do_lower_case", True))
+    return read_settings(folder / CONFIG_NAME).is_uncased

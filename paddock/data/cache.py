@@ -28,7 +28,7 @@ from paddock.data.config import DataConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.corpus import index_samples
 from paddock.errors import MachineError
-from paddock.files import atomic_write, sweep, temporary_folder
+from paddock.files import atomic_write, sweep, temporary_folder, user_path
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -93,21 +93,21 @@ def fingerprint(corpus: IndexedTokens) -> str:
 def cache_folder(data: DataConfig) -> Path:
     """Where prepared data is kept."""
     if data.cache is not None:
-        return Path(data.cache).expanduser()
+        return user_path(data.cache)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "paddock"
+    return user_path(base) / "paddock"
 
 
 def build_folder(folder: Path, build: Callable[[Path], None]) -> None:
     """Make a folder, unless it is there: `build` fills another one, which takes the name when it is complete."""
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return
     with temporary_folder(folder) as partial:
         try:
             build(partial)
             os.rename(partial, folder)
         except OSError:
-            if not folder.is_dir():  # otherwise another job was faster, with the same result
+            if not os.path.isdir(folder):  # otherwise another job was faster, with the same result
                 raise
 
 

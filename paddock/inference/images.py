@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import EXTENSIONS
 from paddock.data.images.transforms import evaluation_transform, normalise, stack
 from paddock.errors import DataError
+from paddock.files import read_regular, user_path
 from paddock.inference.outputs import outputs_of
 from paddock.inference.predictors import Answer, OnBatch, PredictorSetup
 
@@ -38,8 +40,8 @@ class ImagePredictor:
             value = value.get("image")
         if not isinstance(value, str | Path):
             raise DataError(f"{where} names no image", fix='give the path of a file, or {"image": "…"}')
-        path = Path(value).expanduser()
-        if not path.is_file() and not self._setup.skip_unreadable:
+        path = user_path(value)
+        if not os.path.isfile(path) and not self._setup.skip_unreadable:
             raise DataError(f"there is no file {path}", why=f"{where} names it", fix="check the path")
         return path
 
@@ -70,7 +72,7 @@ class ImagePredictor:
 
     def _read_one(self, path: Path) -> Pixels | None:
         try:
-            return evaluation_transform(decode(path.read_bytes(), str(path)), self._data)
+            return evaluation_transform(decode(read_regular(path), str(path)), self._data)
         except (OSError, DataError) as error:
             why = error.why if isinstance(error, DataError) else error.strerror or str(error)
             if not self._setup.skip_unreadable:

@@ -12,21 +12,32 @@ import torch
 from torch import nn
 
 from paddock.checkpoint.config import FOLDER
+from paddock.checkpoint.description import SavedRecipe, saved_model
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import holds_weights, is_huggingface_folder, load_weights, read_config, read_labels
-from paddock.checkpoint.loading import load_models
+from paddock.checkpoint.huggingface import (
+    copy_weights,
+    holds_weights,
+    is_huggingface_folder,
+    load_weights,
+    match_folder,
+    read_config,
+    read_labels,
+)
+from paddock.checkpoint.loading import check_checkpoint, load_models
 from paddock.checkpoint.storage import describe_checkpoint
 from paddock.data.config import DataConfig
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
-from paddock.errors import DataError
-from paddock.files import atomic_write
+from paddock.documents import read_document
+from paddock.errors import DataError, UserError
+from paddock.files import atomic_write, user_path
 from paddock.models.config import ModelConfig
-from paddock.models.model import Model
-from paddock.models.registry import build_model, config_class
+from paddock.models.model import Model, allocate
+from paddock.models.registry import build_model
 from paddock.tasks.registry import data_config_class
 
 CLASSES = "classes.json"
 """The names of the classes that a model tells apart, by their number."""
+MAX_CLASSES_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -45,11 +56,12 @@ class Trained:
 
 def open_trained(source: str, device: torch.device) -> Trained:
     """Load the model that `source` names."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if is_huggingface_folder(path):
         config = read_config(path)
+        found = match_folder(path, config)  # before anything of the size that it claims is made
         model = _empty(config, device)
-        for remark in load_weights(model, path):
+        for remark in copy_weights(found, model):
             print(f"note: {path}: {remark}", file=sys.stderr)
         return Trained(model, load_tokenizer_folder(path), path, config.task(), classes=read_labels(path))
     if path.is_file():
@@ -59,18 +71,18 @@ def open_trained(source: str, device: torch.device) -> Trained:
             fix=f"evaluate it with a recipe: paddock evaluate RECIPE --checkpoint.load {path}; or train from it",
         )
     checkpoint = find_checkpoint(path)
-    recipe = describe_checkpoint(checkpoint)["recipe"]
-    model = _empty(config_class(recipe["model"]["family"])(**recipe["model"]), device)
-    data = data_config_class(recipe["task"])(**recipe["data"])
+    recipe = describe_checkpoint(checkpoint).need_recipe(checkpoint)
+    config, data = saved_model(recipe, checkpoint), _saved_data(recipe, checkpoint)
+    check_checkpoint(checkpoint, config, new_heads=False)  # before anything of that size is made
+    model = _empty(config, device)
     load_models(checkpoint, [model])
-    classes = find_classes(checkpoint)
-    return Trained(model, find_tokenizer(checkpoint), checkpoint, recipe["task"], data, classes)
+    return Trained(model, find_tokenizer(checkpoint), checkpoint, recipe.task, data, find_classes(checkpoint))
 
 
 def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, list[str]]:
     """Fill the pieces of a model from a run, a checkpoint, or a folder or file of weights; returns what was read, and
     what to say about it."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if holds_weights(path):
         remarks = [load_weights(model, path) for model in models]
         return path, remarks[0]
@@ -99,13 +111,8 @@ def write_classes(names: Sequence[str], folder: Path) -> None:
 
 def read_classes(folder: Path) -> tuple[str, ...]:
     """What `write_classes` wrote."""
-    try:
-        names = json.loads((folder / CLASSES).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{folder / CLASSES} is damaged", why=str(error)) from None
-    if not isinstance(names, list):
-        raise DataError(f"{folder / CLASSES} is damaged", why="it holds no list of names")
-    return tuple(map(str, names))
+    fix = "copy it again from the run, or write the names of the classes as a list"
+    return tuple(read_document(folder / CLASSES, list[str], fix=fix, max_bytes=MAX_CLASSES_BYTES))
 
 
 def _folders_of(checkpoint: Path) -> list[Path]:
@@ -124,7 +131,15 @@ def need_tokenizer(trained: Trained) -> Tokenizer:
     return trained.tokenizer
 
 
+def _saved_data(recipe: SavedRecipe, checkpoint: Path) -> DataConfig:
+    try:
+        return data_config_class(recipe.task)(**recipe.data)
+    except UserError as error:
+        raise DataError(f"{checkpoint}, in its recipe: {error.what}", why=error.why, fix=error.fix) from None
+
+
 def _empty(config: ModelConfig, device: torch.device) -> Model:
     with torch.device("meta"):
         model = build_model(config)
-    return model.to_empty(device=device).eval()
+    allocate(model, device)
+    return model.eval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from paddock.checkpoint.description import saved_model
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.huggingface import (
     is_huggingface_folder,
@@ -20,6 +21,7 @@ from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.tokenizers.load import load_tokenizer_folder
 from paddock.errors import ConfigError, DataError
+from paddock.files import user_path
 from paddock.inference.trained import find_classes, find_tokenizer, write_classes
 from paddock.models.config import ModelConfig
 from paddock.tasks.registry import data_config_class
@@ -31,7 +33,7 @@ FILES = (".safetensors", ".pth", ".pt", ".bin", ".tar")
 
 def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"], dtype: str) -> Path:
     """Write `source` in the other form at `destination`; returns what was read."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if destination.exists():
         raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
     if is_huggingface_folder(path) == (to == "huggingface"):
@@ -47,7 +49,7 @@ def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"
 
 def _export(path: Path, destination: Path, dtype: str) -> Path:
     checkpoint = find_checkpoint(path)
-    model = recipe_from_dict(describe_checkpoint(checkpoint)["recipe"]).model
+    model = saved_model(describe_checkpoint(checkpoint).need_recipe(checkpoint), checkpoint)
     weights = StoredTensors(checkpoint, prefix_of_weights(saved_tensors(checkpoint)))
     if destination.suffix in FILES:
         save_file(weights, model, destination, dtype)
@@ -79,15 +81,7 @@ def _import(path: Path, destination: Path, dtype: str) -> Path:
         for shape in [weight.rule.our_shape]
     ]
     recipe = recipe_from_dict({"task": config.task(), "model": config.model_dump(), "data": _data_for(config)})
-    description = {
-        "step": 0,
-        "samples": 0,
-        "best": {},
-        "best_step": 0,
-        "loss_scale": {"value": 1.0, "good_steps": 0, "skipped": 0},
-        "recipe": recipe.to_dict(),
-        "versions": versions(),
-    }
+    description = {"recipe": recipe.to_dict(), "versions": versions()}
     labels = read_labels(path) if config.task().endswith("classification") else ()
     try:
         tokenizer = load_tokenizer_folder(path)

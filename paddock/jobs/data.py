@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ def find_tokenizer(prefix: str, files: TokenizerFiles) -> Tokenizer | None:
     if sum(way is not None for way in ways) > 1:
         raise ConfigError("more than one tokenizer is named", fix="give the files of one")
     if files.tokenizer is not None:
-        if not files.tokenizer.is_dir():
+        if not os.path.isdir(files.tokenizer):
             return load_tokenizer(TokenizerConfig(kind="file", path=str(files.tokenizer)))
         tokenizer = load_tokenizer_folder(files.tokenizer)
         if tokenizer is None:
@@ -64,7 +65,7 @@ def verify_corpora(prefixes: list[str], vocab_size: int | None) -> list[Verifica
     if vocab_size is not None and vocab_size < 1:
         raise bad_value("--vocab-size", vocab_size, "a vocabulary has at least one token")
     files = [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".bin", ".idx")]
-    total = sum(path.stat().st_size for path in files if path.is_file())
+    total = sum(path.stat().st_size for path in files if os.path.isfile(path))
     with byte_progress_bar("verifying", total) as progress:
         return [verify(prefix, vocab_size, progress) for prefix in prefixes]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -13,7 +14,7 @@ from typing import Any
 
 from paddock.devices import prepare, select
 from paddock.errors import ConfigError, DataError
-from paddock.files import atomic_write
+from paddock.files import atomic_write, user_path
 from paddock.inference.predictors import Answer, OnBatch, Predictor, PredictorSetup, predictor_of
 from paddock.inference.trained import open_trained
 from paddock.tasks.registry import data_config_class
@@ -79,9 +80,9 @@ def predict(
 
 def read_inputs(predictor: Predictor, path: str) -> list[Given]:
     """The inputs that a file or folder holds."""
-    place = Path(path).expanduser()
+    place = user_path(path)
     if predictor.suffixes:
-        files = _files(place, predictor.suffixes) if place.is_dir() else [place]
+        files = _files(place, predictor.suffixes) if os.path.isdir(place) else [place]
         return [Given(str(file), str(file), str(file)) for file in files]
     found = list(_lines(place))
     if not found:
@@ -93,7 +94,7 @@ def check_output(path: Path) -> None:
     """An error before any work, if results cannot be written as the file's name says."""
     if path.suffix not in FORMS:
         raise ConfigError(f"--output {path}", why="its name says no known form", fix=f"end it in {' or '.join(FORMS)}")
-    if not path.absolute().parent.is_dir():
+    if not os.path.isdir(path.absolute().parent):
         raise DataError(f"--output {path}: there is no folder {path.parent}", fix="make it, or choose another place")
 
 
@@ -113,7 +114,7 @@ def write_predictions(predictions: Sequence[Prediction], path: Path) -> None:
 
 
 def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and os.path.isfile(path))
     if not files:
         raise DataError(f"{folder} has no file to look at", why=f"it looks for {', '.join(suffixes)}")
     return files

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -184,7 +184,7 @@ def _files(count: int) -> str:
 
 
 def _say_how_to_continue(job: PreprocessJob) -> None:
-    if Path(f"{job.output_prefix}.progress.json").is_file():
+    if os.path.isfile(f"{job.output_prefix}.progress.json"):
         print("stopped; the same command continues where it was", file=sys.stderr)
     else:
         print("stopped; nothing is left of it, the same command begins again", file=sys.stderr)

@@ -8,6 +8,9 @@ from paddock.errors import bad_value
 
 DEFAULT_PORT = 29500  # torchrun's, so that a mixed set of nodes still meets
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+MOST_ON_ONE_MACHINE = 4096
+MOST_PROCESSES = 2**20
+"""More than anybody has: a slip of the keyboard is refused before something is built for each of them."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,19 @@ class LaunchOptions:
     def world_size(self) -> int:
         return self.nproc_per_node * self.nnodes
 
+    def check_size(self) -> None:
+        """Raise ConfigError for a number of processes that no job has."""
+        for name, most in (("nproc_per_node", MOST_ON_ONE_MACHINE), ("nnodes", MOST_PROCESSES)):
+            count, flag = getattr(self, name), "--" + name.replace("_", "-")
+            if count < 1:
+                raise bad_value(flag, count, "a job has at least one process", f"{flag} 1 or more")
+            if count > most:
+                raise bad_value(flag, count, f"there are no {most:,} of them", f"{flag} {most} or less")
+        check_world("--nnodes × --nproc-per-node", self.world_size)
+
     def check(self) -> None:
         """Raise ConfigError for values that cannot start a job."""
-        for name in ("nproc_per_node", "nnodes"):
-            if getattr(self, name) < 1:
-                flag = "--" + name.replace("_", "-")
-                raise bad_value(flag, getattr(self, name), "a job has at least one process", f"{flag} 1 or more")
+        self.check_size()
         if not 0 <= self.node_rank < self.nnodes:
             raise bad_value(
                 "--node-rank",
@@ -58,3 +68,9 @@ class LaunchOptions:
             )
         if self.master_port is not None and not 1 <= self.master_port <= 65535:
             raise bad_value("--master-port", self.master_port, "a port is 1 to 65535", "leave it out")
+
+
+def check_world(flag: str, world: int) -> None:
+    """Raise ConfigError for a number of processes in all that no job has."""
+    if not 1 <= world <= MOST_PROCESSES:
+        raise bad_value(flag, world, f"a job has 1 to {MOST_PROCESSES:,} processes", "check the number")

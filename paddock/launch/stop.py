@@ -1,4 +1,4 @@
-"""Stopping on request: Ctrl-C and SIGTERM are noted, and the job looks at the note between steps.
+"""Stopping on request: Ctrl-C, SIGTERM and a closed terminal are noted, and the job looks at the note between steps.
 
     with StopRequest() as stop:
         while not stop.requested: ...
@@ -31,9 +31,9 @@ _saying: threading.Thread | None = None
 
 
 class StopRequest:
-    """While open, the first SIGINT or SIGTERM sets `requested`; a SIGINT after that exits at once.
+    """While open, the first SIGINT, SIGTERM or SIGHUP sets `requested`; a SIGINT after that exits at once.
 
-    Further SIGTERMs change nothing: schedulers like to repeat them, and a checkpoint may be half written.
+    Further others change nothing: schedulers like to repeat them, and a checkpoint may be half written.
     """
 
     def __init__(self) -> None:

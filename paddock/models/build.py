@@ -21,6 +21,7 @@ from paddock.models.family import Family
 from paddock.models.layers.batch_norm import share_statistics
 from paddock.models.layers.initialization import initialize
 from paddock.models.model import Model
+from paddock.models.model import allocate as allocate_memory
 from paddock.models.registry import build_model, example_batch, family_named
 from paddock.parallel.config import ParallelConfig, RecomputeMode
 from paddock.parallel.engine import Engine
@@ -77,7 +78,7 @@ def build_engine(
             compile_units(units)
         apply_data_parallel(stage, units, parallel.shard, mesh, compute)
         if allocate:
-            stage.to_empty(device=device)
+            allocate_memory(stage, device)
             if mesh.layout.data == 1 and config.is_channels_last():  # replicas keep weights in one run
                 stage.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         stages[index] = stage

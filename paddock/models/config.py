@@ -17,6 +17,7 @@ from paddock.schema import ConfigModel
 
 IGNORED = -100
 """The label of a position that does not count in the loss: torch's own convention."""
+MOST_CLASSES = 10_000_000
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,32 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from paddock.errors import MachineError
 from paddock.models.config import ModelConfig
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.initialization import Initial
 
 Batch = Mapping[str, Tensor]
 Carry = dict[str, Tensor]
+
+
+def allocate(module: nn.Module, device: torch.device) -> None:
+    """Give memory to a module that was laid out without any; what is in it then is by chance."""
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))
+    try:
+        module.to_empty(device=device)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        raise MachineError(
+            f"there is no memory for the model on {device}",
+            why=f"its weights alone take {needed / 1e9:.1f} GB",
+            fix="take a smaller model, or divide it among more processes: --parallel.tensor, --parallel.pipeline, or "
+            "--parallel.shard parameters",
+        ) from error
 
 
 class Model(nn.Module):

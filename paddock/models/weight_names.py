@@ -1,7 +1,7 @@
 """How weights are called and shaped elsewhere: one rule per tensor, so that any number can stream.
 
-A family's `huggingface.py` is a list of rules made with the functions below, and says which of the settings over there
-it can follow; reading and writing files is `checkpoint/`'s job.
+A family's `huggingface.py` is a list of rules made with the functions below; reading and writing files is
+`checkpoint/`'s job, and settings are `huggingface_settings.py`'s.
 """
 
 from __future__ import annotations
@@ -13,23 +13,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from paddock.errors import DataError
 from paddock.models.config import ModelConfig
-
-ACTIVATIONS = {
-    # The tanh approximation under all its names: they differ in the order of rounding only.
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "relu": "relu",
-}
-"""Our names of non-linearities, by transformers'."""
-THEIR_ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
-"""The name to write, by ours."""
+from paddock.models.huggingface_settings import Settings
 
 
 @dataclass(frozen=True)
@@ -80,8 +65,14 @@ class WeightNames(Protocol):
         """The name as the rules have it, for any spelling found in files; None for what is not a weight."""
 
 
+Shapes = Callable[[], Mapping[str, tuple[int, ...]]]
+
+
 class HuggingFaceNames(WeightNames, Protocol):
     """What the module `models/<family>/huggingface.py` has to offer."""
+
+    SETTINGS: Settings
+    """What becomes of each field of `config.json`."""
 
     def to_huggingface_config(
         self,
@@ -93,8 +84,9 @@ class HuggingFaceNames(WeightNames, Protocol):
     ) -> dict[str, Any]:
         """The contents of `config.json`."""
 
-    def from_huggingface_config(self, values: Mapping[str, Any]) -> ModelConfig:
-        """Our config, or a DataError with the reason why we have no such model."""
+    def from_huggingface_config(self, values: Mapping[str, Any], shapes: Shapes = dict) -> ModelConfig:
+        """Our config, or a DataError with the reason why we have no such model. `shapes` gives the shapes of the
+        folder's tensors by canonical name, for what they show and `config.json` does not say."""
 
 
 def same(ours: str, theirs: str, *shape: int, head: str = "") -> TensorRule:
@@ -146,58 +138,6 @@ def heads_together(rows: Tensor, heads: int) -> Tensor:
 def roles_together(rows: Tensor, heads: int) -> Tensor:
     """The other way round."""
     return rows.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
-
-
-def check_settings(
-    values: Mapping[str, Any], model_type: str, what: str, fixed: Mapping[str, tuple[object, str]]
-) -> None:
-    """Refuse a `config.json` of another model, or with a setting that ours cannot follow: `fixed` has the only value
-    that is accepted of each, and why."""
-    if values.get("model_type") != model_type:
-        raise DataError(
-            f"config.json: model_type = {values.get('model_type')}",
-            why=f"this is not a {what}",
-            fix=f"give a folder whose config.json says {model_type}",
-        )
-    for field, (accepted, reason) in fixed.items():
-        if values.get(field, accepted) != accepted:
-            raise refuse(field, values[field], reason)
-    for field in ("pruned_heads", "quantization_config"):
-        if values.get(field):
-            raise refuse(field, values[field], "only whole weights in floating point can be read")
-
-
-def check_activation(values: Mapping[str, Any], field: str, usual: str) -> str:
-    """Our name of the non-linearity that a `config.json` names."""
-    found = values.get(field, usual)
-    if found not in ACTIVATIONS:
-        known = ", ".join(sorted(ACTIVATIONS))
-        raise refuse(field, found, f"we have no such non-linearity, only {known}")
-    return ACTIVATIONS[found]
-
-
-def check_one_rate(field: str, rate: float, other: str, other_rate: float) -> None:
-    """Refuse two dropout rates where our model has one."""
-    if rate != other_rate:
-        raise DataError(
-            f"config.json: {field} = {rate}, {other} = {other_rate}",
-            why="we have one dropout for both, and would train otherwise than the file says",
-            fix="write the rate you want under both in config.json (they matter in training only)",
-        )
-
-
-def refuse(field: str, value: object, why: str) -> DataError:
-    """The error of a setting that we cannot follow."""
-    fix = "this model cannot be represented here; use one without this setting"
-    return DataError(f"config.json: {field} = {value}", why=why, fix=fix)
-
-
-def numbered_labels(classes: int) -> dict[str, Any]:
-    """Classes without names, as a `config.json` has them."""
-    return {
-        "id2label": {str(number): f"LABEL_{number}" for number in range(classes)},
-        "label2id": {f"LABEL_{number}": number for number in range(classes)},
-    }
 
 
 def _unchanged(tensor: Tensor) -> Tensor:

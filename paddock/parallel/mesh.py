@@ -11,7 +11,7 @@ from functools import cache
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from paddock.parallel.layout import Layout
+from paddock.parallel.config import Layout
 
 PIPELINE, DATA, TENSOR = "pipeline", "data", "tensor"
 

@@ -67,8 +67,8 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
         gradients=gradients * FLOAT32,
         optimizer=(optimizer_states(recipe.optimizer) + (recipe.train.ema is not None)) * shard * FLOAT32,
         sends={
-            "tensor": _sent_over_tensor(recipe, arithmetic, _costs_here(recipe, engine)),
-            "pipeline": _sent_over_pipeline(recipe, arithmetic, engine),
+            "tensor": _sent_over_tensor(recipe, arithmetic, _costs_here(recipe, assignment, engine)),
+            "pipeline": _sent_over_pipeline(recipe, arithmetic, assignment, engine),
             "data": _sent_over_data(recipe, arithmetic, engine),
         },
     )
@@ -78,9 +78,9 @@ def _assignment(recipe: Recipe) -> list[int]:
     return assign_stages(recipe.model, recipe.parallel, recipe.data.sample_shape())
 
 
-def _costs_here(recipe: Recipe, engine: Engine) -> list[UnitCost]:
+def _costs_here(recipe: Recipe, assignment: list[int], engine: Engine) -> list[UnitCost]:
     """The costs of what the stages of an engine run."""
-    parallel, assignment = recipe.parallel, _assignment(recipe)
+    parallel = recipe.parallel
     costs = recipe.model.units(
         recipe.data.sample_shape(), sequence=parallel.sequence, recompute=parallel.recompute != "none"
     )
@@ -147,13 +147,12 @@ def _sent_over_tensor(recipe: Recipe, arithmetic: Arithmetic, costs: Sequence[Un
     return int(a_sample * batch.micro * batch.accumulation * (tensor - 1) / tensor)
 
 
-def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> int:
+def _sent_over_pipeline(recipe: Recipe, arithmetic: Arithmetic, assignment: list[int], engine: Engine) -> int:
     """What a stage puts out to another process, and the gradient of what it took in, for every micro-batch; then
     the gradients of the parameters that stages on several processes share."""
     layout, parallel, batch = arithmetic.layout, recipe.parallel, arithmetic.batch
     if layout.pipeline == 1:
         return 0
-    assignment = _assignment(recipe)
     _, *units, _ = recipe.model.units(recipe.data.sample_shape())
     outputs = {stage: unit.output for unit, stage in zip(units, assignment, strict=True)}  # of its last unit
     numbers = 0

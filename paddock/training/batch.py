@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddock.errors import ConfigError, bad_value
-from paddock.parallel.layout import Layout
+from paddock.parallel.config import Layout
 from paddock.training.config import BatchConfig
 
 

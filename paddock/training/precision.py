@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from paddock.checkpoint.description import LossScaleState
 from paddock.devices import DeviceAdapter
 from paddock.errors import bad_value
 from paddock.training.config import PrecisionConfig
@@ -63,9 +64,9 @@ class LossScale:
     def state(self) -> dict[str, float]:
         return {"value": self.value, "good_steps": self._good_steps, "skipped": self.skipped}
 
-    def restore(self, state: dict[str, float]) -> None:
+    def restore(self, state: LossScaleState) -> None:
         """Go on from a checkpoint; a run in another precision keeps its own scale."""
-        if self._dynamic and state["value"] > 1.0:
-            self.value = state["value"]
-            self._good_steps = int(state["good_steps"])
-        self.skipped = int(state["skipped"])
+        if self._dynamic and state.value > 1.0:
+            self.value = state.value
+            self._good_steps = state.good_steps
+        self.skipped = state.skipped

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paddock.errors import ConfigError, DataError
+from paddock.files import user_path
 
 if TYPE_CHECKING:
+    from paddock.checkpoint.description import Description
     from paddock.config.recipe import Recipe
     from paddock.tasks.task import Task
 
@@ -20,15 +22,15 @@ class Origin:
 
     step: int
     checkpoint: Path | None = None
-    description: Mapping[str, Any] = field(default_factory=dict)
+    description: Description | None = None
 
     def check_samples(self, recipe: Recipe, task: Task) -> None:
         """An error, if the checkpoint's data position means something else under this recipe."""
         from paddock.checkpoint.position import check_position, describe_position
 
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self.description is not None:
             position = describe_position(recipe.train.seed, task.fingerprint())
-            check_position(self.checkpoint, self.description, position)
+            check_position(self.checkpoint, self.description, position, recipe.checkpoint.allow_changes)
 
 
 def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
@@ -44,7 +46,7 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     settings, model = recipe.checkpoint, recipe.model
     if settings.load is None:
         return Origin(0)
-    source = Path(settings.load).expanduser()
+    source = user_path(settings.load)
     if continues:
         restore_replaced(run_dir / FOLDER)  # now, so that all processes then find the same
         path = CheckpointDirectory(run_dir, keep=None, is_main=False).latest()
@@ -64,11 +66,19 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
         return Origin(0)
     description = describe_checkpoint(path)
     check_optimizer(path, description, recipe.optimizer.name)
-    return Origin(description["step"], path, description)
+    return Origin(description.step, path, description)
 
 
-def check_end(begun: int, end: int, source: str, continues: bool) -> None:
-    """An error, if what the run goes on from is past its end; a run that is just at its own end is done."""
+def check_end(begun: int, limits: Mapping[str, int], source: str, continues: bool, resumes: bool) -> None:
+    """An error, if what the run goes on from is past its end, by recipe field; a run that is just at its own end is
+    done, which is an error for one who `resumes` it."""
+    end = min(limits.values())
+    if begun == end and resumes:
+        flags = " ".join(f"--{name} MORE" for name, limit in limits.items() if limit == end)
+        raise ConfigError(
+            f"{source} has finished: it is at step {begun} of {end}",
+            fix=f"to train it further: paddock resume {source} {flags}; or: paddock evaluate {source}",
+        )
     if begun > end or (begun == end and not continues):
         raise ConfigError(
             f"{source} is at step {begun} already",
@@ -83,7 +93,7 @@ def check_labels(recipe: Recipe, classes: Sequence[str]) -> None:
     from paddock.checkpoint.huggingface import is_huggingface_folder, read_labels
     from paddock.inference.trained import find_classes
 
-    source = Path(recipe.checkpoint.load or "").expanduser()
+    source = user_path(recipe.checkpoint.load or "")
     if recipe.checkpoint.load in (None, "auto") or source.is_file() or recipe.model.resets_head():
         return
     known = read_labels(source) if is_huggingface_folder(source) else find_classes(find_checkpoint(source))

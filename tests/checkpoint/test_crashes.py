@@ -75,7 +75,7 @@ def prepare(folder: Path) -> None:
 
 
 def check(folder: Path, newest: Path) -> None:
-    assert describe_checkpoint(newest)["step"] == 2
+    assert describe_checkpoint(newest).step == 2
     assert set(StoredTensors(newest, "model.")["weight"].tolist()) in ({2.0}, {3.0})
 
 

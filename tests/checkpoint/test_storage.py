@@ -53,7 +53,7 @@ def test_a_fused_optimizer_finds_its_step_counters_beside_its_parameters(fused: 
 def test_round_trip_of_model_and_optimizer(tmp_path: Path) -> None:
     model, optimizer = trained()
     path = tmp_path / "step-1"
-    write_checkpoint(path, tensors_of([model], optimizer), {"step": 2, "note": "é"})
+    write_checkpoint(path, tensors_of([model], optimizer), {"step": 2, "best": {"é": 1.5}})
     other, fresh = trained(seed=1)
     state = empty_optimizer_state(saved_tensors(path), [other], fresh)
     read_tensors(path, {**tensors_of([other], None), **state})
@@ -61,7 +61,8 @@ def test_round_trip_of_model_and_optimizer(tmp_path: Path) -> None:
     wanted, found = tensors_of([model], optimizer), tensors_of([other], fresh)
     assert wanted.keys() == found.keys() and len(wanted) == 4 * 4
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
-    assert describe_checkpoint(path) == {"format": 2, "step": 2, "note": "é"}
+    described = describe_checkpoint(path)
+    assert (described.step, described.best, described.recipe) == (2, {"é": 1.5}, None)
     for step in ((model, optimizer), (other, fresh)):  # and the next step is the same
         step[1].zero_grad()
         step[0](torch.ones(2, 4)).square().sum().backward()
@@ -131,9 +132,9 @@ def test_what_goes_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     checkpoints.save(1, tensors_of([model], optimizer), {}, best=False)
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
     checkpoints.save(2, tensors_of([model], optimizer), {}, best=False)
-    checkpoints.save(2, tensors_of([model], optimizer), {"again": True}, best=False)
+    checkpoints.save(2, tensors_of([model], optimizer), {"samples": 7}, best=False)
     assert [path.name for path in checkpoints.path.glob("step-*")] == ["step-00000002"]
-    assert describe_checkpoint(checkpoints.path / "step-00000002")["again"]
+    assert describe_checkpoint(checkpoints.path / "step-00000002").samples == 7
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,12 @@ from paddock.cli.main import run
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.testing.tiny import TINY, losses
 
+LONG = "n" * 300
+"""A name that no file system takes."""
+PIPELINE = ["--pipeline-model-parallel-size"]
+STAGES = ["--num-layers-per-virtual-pipeline-stage"]
+BERT = ["--tokenizer-type", "BertWordPieceCase"]
+
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
@@ -37,6 +43,42 @@ from paddock.testing.tiny import TINY, losses
         (["generate", "nowhere", "--prompt", "x"], 4, "there is no nowhere"),
         (["generate", "nowhere"], 2, "there is no prompt"),
         (["convert", "nowhere", "out"], 4, "there is no nowhere"),
+        (["train", *TINY, "--nnodes", "0", "--dry-run"], 2, "--nnodes = 0"),
+        (["train", *TINY, "--nnodes", "-1", "--dry-run"], 2, "--nnodes = -1"),
+        (["train", *TINY, "--nproc-per-node", "0", "--dry-run"], 2, "--nproc-per-node = 0"),
+        (["train", *TINY, "--nproc-per-node", "100000", "--dry-run"], 2, "--nproc-per-node = 100000"),
+        (["train", *TINY, "--nnodes", "1000000", "--nproc-per-node", "8", "--dry-run"], 2, "= 8000000"),
+        (["train", *TINY, "--dry-run", "--world", "1000000000", "--batch.global", "None"], 2, "--world = 1000000000"),
+        (["check", "config", "gpt2/tiny", "--nnodes", "0"], 2, "--nnodes = 0"),
+        (["train", *TINY, "--num-nodes", "x", "--node-ips", "a,b"], 2, "--num-nodes = x"),
+        (["train", *TINY, "--num-nodes", "2", "--node-ips", "a..b," + "c" * 300], 2, "none of them is an address"),
+        (["train", *TINY, *STAGES, "1", *PIPELINE, "0"], 2, "size = 0"),
+        (["train", *TINY, *STAGES, "1", *PIPELINE, "x"], 2, "size = x"),
+        (["train", *TINY, *STAGES, "9" * 5000, *PIPELINE, "2"], 2, "(5,000 characters)"),
+        (["train", "gpt2", *STAGES, "1", *PIPELINE, "2", "--num-layers", "1" * 13], 2, "--num-layers = 11111"),
+        (["train", *TINY, "--loss-scale-window", "inf"], 2, "--loss-scale-window = inf"),
+        (["train", *TINY, "--train.seed", "9" * 30], 2, "a number of 64 bits"),
+        (["train", LONG], 2, "there is no recipe"),
+        (["train", f"{LONG}.yaml"], 2, "there is no recipe file"),
+        (["train", *TINY, "--run-dir", LONG], 4, "File name too long"),
+        (["train", *TINY, "--data.cache", f"/{LONG}"], 3, "File name too long"),
+        (["train", *TINY, "--checkpoint.load", LONG], 4, LONG[:200]),
+        (["train", "gpt2/117m", "--dataset", LONG], 4, "there is no"),
+        (["train", "bert/tiny", "--data.source", "squad", "--data.path", LONG], 4, "there is no file or folder"),
+        (["train", "resnet/18", "--data.path", LONG], 4, "there is no folder"),
+        (["evaluate", LONG], 2, "there is no such run directory"),
+        (["evaluate", *TINY, "--checkpoint.load", LONG], 4, LONG[:200]),
+        (["generate", LONG, "--prompt", "x"], 4, LONG[:200]),
+        (["generate", "nowhere", "--prompt-file", LONG], 4, "cannot read --prompt-file"),
+        (["generate", "~nobody-of-this-name", "--prompt", "x"], 4, "~nobody-of-this-name"),
+        (["predict", LONG, "x"], 4, LONG[:200]),
+        (["predict", "nowhere", "x", "--output", f"{LONG}/x.csv"], 4, LONG[:200]),
+        (["convert", LONG, "out"], 4, LONG[:200]),
+        (["convert", "nowhere", LONG], 4, LONG[:200]),
+        (["data", "inspect", LONG], 4, "there is no"),
+        (["data", "merge", LONG, "--output-prefix", "x"], 4, "there is no"),
+        (["preprocess", *BERT, "--vocab-file", LONG, "--input", __file__, "--output-prefix", "y"], 4, "there is no"),
+        (["preprocess", *BERT, "--vocab-file", "x", "--input", LONG, "--output-prefix", "y"], 4, "File name too long"),
         (["check"], 2, "needs to know what to check"),
         (["check", "confg", "gpt2/tiny"], 2, '"config"'),
     ],
@@ -242,6 +284,16 @@ def test_help_does_not_import_torch_nor_build_validators() -> None:
         checks_values = "--dry-run" in arguments
         assert result.stderr.strip().endswith(f"False {checks_values}"), arguments
         assert result.stdout
+
+
+@pytest.mark.parametrize("columns", ["1", "2", "0", "-3", "abc", "²", "1000000000", "9" * 5000])
+def test_a_help_page_for_any_width(columns: str) -> None:
+    environment = {**os.environ, "COLUMNS": columns, "LINES": columns}
+    result = subprocess.run(
+        [sys.executable, "-m", "paddock", "generate", "--help"], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0 and "--max-new-tokens" in result.stdout and not result.stderr
+    assert max(map(len, result.stdout.splitlines())) <= 400
 
 
 def test_a_reader_that_leaves_early() -> None:

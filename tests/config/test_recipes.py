@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from paddock.config.load import load_recipe, load_without_validation, recipe_names, save_recipe, to_yaml
-from paddock.config.recipe import recipe_from_dict
+from paddock.config.load import (
+    find_recipe,
+    load_recipe,
+    load_without_validation,
+    merge,
+    read_values,
+    recipe_names,
+    save_recipe,
+    to_yaml,
+)
+from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import ConfigError
 
@@ -111,6 +124,120 @@ def test_what_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         load_recipe(write(tmp_path, "bad.yaml", text))
     assert caught.value.exit_code == 2
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)
+"""Ten lines that stand for ten thousand million values."""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("task: {[1]: 2}", "a key is a word"),
+        ("model: {{a: 1}: 2}", "a key is a word"),
+        ("5: 5", "a key is a word"),
+        ("train: {5: 5}", "a key is a word"),
+        ("? null\n: 5", "a key is a word"),
+        ("train: {steps: !!int ''}", "'' is no int"),
+        ("train: {steps: !!float ''}", "'' is no float"),
+        ("train: {steps: !!bool maybe}", "'maybe' is no bool"),
+        ("train: {steps: 0x_}", "'0x_' is no int"),
+        ("train: {steps: !!timestamp x}", "could not determine a constructor"),
+        ("train: {steps: !!set [1]}", "could not determine a constructor"),
+        ("train: !!map [1]", "keys with values are expected|expected a mapping"),
+        ("train: !!seq {a: 1}", "expected a sequence"),
+        ("train: !!python/object:os.system {}", "could not determine a constructor"),
+        ("train: {steps: 2024-99-99}", r"train\.steps = 2024-99-99"),
+        (f"train: {{steps: {'1' * 5000}}}", "a number of 5000 characters"),
+        (f"train: {{steps: 0x{'1' * 50_000}}}", "a number of 50002 characters"),
+        (f"train: {{steps: {'1:' * 50_000}1}}", "a number of 100001 characters"),
+        (f"train: {{seed: {2**63}}}", "a number of 64 bits"),
+        ('data: {cache: "a\\0b"}', "no NUL"),
+        ("model: {family: [gpt2]}", "it is one word"),
+        ("model: {family: {a: b}}", "it is one word"),
+        ("task: [language_modeling]", "it is one word"),
+        ("task: {a: b}", "it is one word"),
+        (f"{BOMB}train: {{steps: *a9}}", "with its aliases it has more than 100,000 values"),
+        (f"{BOMB}task: *a9", "with its aliases it has more than 100,000 values"),
+        ("model: &m {layers: *m}", "with its aliases it has more than 100,000 values"),
+        (f"model: {'[' * 3000}{']' * 3000}", "nested too deeply"),
+        (f"model: {'{' * 100_000}", "nested too deeply"),
+        (f"model: {'x' * 300_000}", "more than 262,144 bytes"),
+        (f"train: {{steps: {'x' * 3000}}}", "3,000 characters"),
+        ("\n".join(f"key{number}: 1" for number in range(5000)), "20 fields are wrong, and 4,980 more"),
+        ("a: b\0c", "special characters are not allowed"),
+        ("model: 5", r"model\.family = None"),
+        ("optimizer: [1]", "optimizer"),
+    ],
+)
+def test_what_is_crafted(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, "crafted.yaml", text if "task:" in text else f"extends: gpt2/tiny\n{text}\n")
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_recipe(path)
+    assert len(str(caught.value)) < 5000
+
+
+@pytest.mark.parametrize(
+    ("parent", "message"),
+    [
+        ("a" * 5000, "there is no recipe"),
+        (f"{'a' * 5000}.yaml", "there is no recipe file"),
+        (f"{'a/' * 5000}b.yaml", "there is no recipe file"),
+        ('"a\\0b"', "there is no recipe"),
+        ('"./a\\0b.yaml"', "there is no recipe file"),
+        ("~nobody-of-this-name/a.yaml", "there is no recipe file"),
+        ("./", "is a directory"),
+        ("./pipe.yaml", "no file that can be read twice"),
+        ("/dev/zero", "no file that can be read twice"),
+        ("./binary.yaml", "not a text file in UTF-8"),
+    ],
+)
+def test_a_parent_that_is_no_file(tmp_path: Path, parent: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.yaml")
+    Path("binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_recipe(write(tmp_path, "child.yaml", f"extends: {parent}\n"))
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_long_row_of_extends(tmp_path: Path) -> None:
+    for number in range(2000):
+        write(tmp_path, f"{number}.yaml", f"extends: ./{number + 1}.yaml\n")
+    with pytest.raises(ConfigError, match="extends more than 32 recipes in a row"):
+        load_recipe(tmp_path / "0.yaml")
+
+
+def test_aliases_of_moderate_size_are_fine(tmp_path: Path) -> None:
+    text = "extends: gpt2/tiny\ntrain: {steps: &n 7}\nevaluate: {every: *n}\n"
+    assert load_recipe(write(tmp_path, "mine.yaml", text)).evaluate.every == 7
+
+
+TINY = read_values(find_recipe("gpt2/tiny"))
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=8), inside, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(Recipe.model_fields)), PLAIN, st.text(max_size=8) | st.just("family"), PLAIN)
+def test_any_values_make_a_recipe_or_an_error(section: str, value: object, key: str, inner: object) -> None:
+    for changes in ({section: value}, {section: {key: inner}}):
+        with suppress(ConfigError):
+            recipe_from_dict(merge(TINY, changes))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="abc:{}[]&*!<>|-?,'\"#%@ \n0159._x~", max_size=60))
+def test_any_text_is_a_recipe_or_an_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(f"extends: gpt2/tiny\n{text}", encoding="utf-8")
+    with suppress(ConfigError):
+        load_recipe(path)
 
 
 def test_extends_in_a_circle(tmp_path: Path) -> None:

@@ -29,9 +29,8 @@ from paddock.models.build import build_engine, initialize_engine
 from paddock.models.config import SampleShape
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.registry import parameter_names
-from paddock.parallel.config import ParallelConfig
+from paddock.parallel.config import ParallelConfig, derive_layout
 from paddock.parallel.engine import Engine
-from paddock.parallel.layout import derive_layout
 from paddock.parallel.mesh import build_mesh
 from paddock.testing.pool import ProcessPool, WorkFailed
 from paddock.training.ema import ExponentialMovingAverage
@@ -274,7 +273,7 @@ def test_a_kill_while_saving_leaves_the_newest_complete_one(tmp_path: Path, asyn
             with pytest.raises(WorkFailed):
                 two.run(save_until_killed, tmp_path, reached, asynchronous, chance.randrange(2), moment)
             newest = find_checkpoint(tmp_path)
-            number = describe_checkpoint(newest)["step"]
+            number = describe_checkpoint(newest).step
             assert newest.name == f"step-{number:08d}" and number > reached
             stored = StoredTensors(newest, "model.")
             assert all(torch.equal(stored[name], torch.full((SIZE,), float(number))) for name in ("whole", "cut"))

@@ -22,9 +22,8 @@ from paddock.models.layers.basic import Embedding, Linear
 from paddock.models.layers.initialization import Initial, initialize
 from paddock.models.model import Batch, Carry, Model
 from paddock.models.registry import build_model, example_batch
-from paddock.parallel.config import ParallelConfig, ScheduleName
+from paddock.parallel.config import Layout, ParallelConfig, ScheduleName
 from paddock.parallel.engine import Engine
-from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.schedules import ENGINE_NAMES
 from paddock.parallel.stage import Blueprint

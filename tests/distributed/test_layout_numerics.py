@@ -18,9 +18,9 @@ from paddock.errors import NumericsError
 from paddock.models.config import IGNORED
 from paddock.models.layers import attention, dropout
 from paddock.models.layers.cross_entropy import linear_cross_entropy
+from paddock.parallel.config import Layout
 from paddock.parallel.engine import Engine
 from paddock.parallel.gradient_norm import squared_norm
-from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.placement import local
 from paddock.parallel.vocabulary import VocabularyPartition

@@ -18,8 +18,7 @@ from paddock.models.build import build_engine, initialize_engine
 from paddock.models.config import SampleShape
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.registry import build_model
-from paddock.parallel.config import ParallelConfig
-from paddock.parallel.layout import derive_layout
+from paddock.parallel.config import ParallelConfig, derive_layout
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.placement import local
 from paddock.testing.pool import ProcessPool

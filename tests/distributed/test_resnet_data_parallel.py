@@ -17,7 +17,7 @@ from paddock.cli.main import run
 from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.parallel.layout import Layout
+from paddock.parallel.config import Layout
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.sharding import average_statistics, statistics_of
 from paddock.testing.layouts import trace_all

@@ -13,8 +13,8 @@ from torch import Tensor
 from paddock.data.loading.sampler import evaluation_batches
 from paddock.devices import select
 from paddock.evaluation.held_out import evaluate, micro_batches_per_round
+from paddock.parallel.config import Layout
 from paddock.parallel.engine import Engine
-from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.world import World
 from paddock.tasks.task import Judgement, Task

@@ -65,7 +65,7 @@ def test_the_best_model_is_saved_where_nothing_else_is(
     assert pointed_at(tmp_path, "best") == "step-00000002" and pointed_at(tmp_path, "latest") == "step-00000006"
     assert saved == [1, 2, 6], "the first evaluation, a better one, and the end"
     assert steps_of(tmp_path) == ["step-00000002", "step-00000006"]
-    assert describe_checkpoint(tmp_path / "checkpoints" / "best")["best"]["loss"] == 3.0
+    assert describe_checkpoint(tmp_path / "checkpoints" / "best").best["loss"] == 3.0
 
 
 @pytest.mark.parametrize("asynchronous", ["False", "True"])
@@ -90,6 +90,36 @@ def test_no_number_is_not_the_best(tmp_path: Path, evaluations: Callable[..., No
 def test_without_evaluations_there_is_no_best(tmp_path: Path, saved: list[int]) -> None:
     assert train(tmp_path, "--evaluate.every", "None", "--checkpoint.every", "3") == 0
     assert saved == [3, 6] and not (tmp_path / "checkpoints" / "best").exists()
+
+
+OTHER_DATA = [["--data.split", "90", "8", "2"], ["--evaluate.batches", "1"]]
+
+
+@pytest.mark.parametrize("changed", OTHER_DATA, ids=["documents", "how many"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_best_belongs_to_the_data_that_it_was_measured_on(
+    in_place: bool, changed: list[str], tmp_path: Path, evaluations: Callable[..., None]
+) -> None:
+    evaluations(1.0, 2.0)
+    flags = ["--data.split", "90", "5", "5", "--checkpoint.every", "None"]
+    assert train(tmp_path / "run", *flags, "--steps", "2") == 0
+    goes_on = [*flags, *changed, "--steps", "4", "--checkpoint.load", "auto" if in_place else str(tmp_path / "run")]
+    evaluations(5.0, 4.0)
+    path = tmp_path / ("run" if in_place else "other")
+    assert train(path, *goes_on) == 0
+    newest = describe_checkpoint(path / "checkpoints" / "latest")
+    assert (newest.best["loss"], newest.best_step) == (4.0, 4)
+    assert pointed_at(path, "best") == "step-00000004"
+
+
+def test_a_best_stays_where_the_data_stay(tmp_path: Path, evaluations: Callable[..., None]) -> None:
+    evaluations(1.0, 2.0)
+    assert train(tmp_path, "--checkpoint.every", "None", "--steps", "2") == 0
+    evaluations(5.0, 4.0)
+    flags = ["--steps", "4", "--checkpoint.load", "auto", "--optimizer.lr", "1e-3"]
+    assert train(tmp_path, "--checkpoint.every", "None", *flags) == 0
+    assert describe_checkpoint(tmp_path / "checkpoints" / "latest").best_step == 1
+    assert pointed_at(tmp_path, "best") == "step-00000001"
 
 
 class PowerCut(BaseException):
@@ -122,7 +152,7 @@ def test_a_run_that_is_killed_with_the_best_in_hand_ends_as_one_that_is_not(
     assert steps_of(tmp_path / "cut") == steps_of(tmp_path / "whole") == ["step-00000004", "step-00000006"]
     for name in ("best", "latest"):
         one, other = (tmp_path / path / "checkpoints" / name for path in ("cut", "whole"))
-        assert describe_checkpoint(one)["best_step"] == describe_checkpoint(other)["best_step"] == 4
+        assert describe_checkpoint(one).best_step == describe_checkpoint(other).best_step == 4
         ours, theirs = StoredTensors(one, ""), StoredTensors(other, "")
         assert set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
 

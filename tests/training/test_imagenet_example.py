@@ -94,8 +94,8 @@ def test_a_run_goes_on_as_if_nothing_had_happened(saved: tuple[Path, Example], t
     for name, tensor in whole.model.state_dict().items():
         torch.testing.assert_close(stored[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
     description = describe_checkpoint(checkpoint)
-    assert (description["step"], description["samples"]) == (6, 24)
-    assert description["best"] == {"top1": 99.5}, "six images were not all right, so the old best stays"
+    assert (description.step, description.samples) == (6, 24)
+    assert description.best == {"top1": 99.5}, "six images were not all right, so the old best stays"
     assert not (tmp_path / "run" / "checkpoints" / "best").exists()
 
 

@@ -19,9 +19,8 @@ from paddock.models.gpt2.model import GPT2
 from paddock.models.layers import basic
 from paddock.models.layers.initialization import initialize
 from paddock.parallel import gradient_norm as gradient_norm_module
-from paddock.parallel.config import RecomputeMode
+from paddock.parallel.config import Layout, RecomputeMode
 from paddock.parallel.gradient_norm import scale_gradients, squared_norm
-from paddock.parallel.layout import Layout
 from paddock.parallel.mesh import Mesh
 from paddock.parallel.seeds import seed_step
 from paddock.parallel.stage import Stage

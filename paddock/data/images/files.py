@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from paddock.data.cache import Arrays, cache_folder
 from paddock.data.images.config import ImageData
 from paddock.errors import DataError
+from paddock.files import user_path
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
 """Of the files that are taken for images, as torchvision does."""
@@ -43,11 +43,11 @@ def open_files(data: ImageData, part: Part) -> ImageFiles | None:
     from paddock.data.images.shards import ShardImages, shards_of
 
     assert data.path is not None, "a rule of the recipe sees to it"
-    root, cache = Path(data.path).expanduser().absolute(), cache_folder(data) / "images"
-    if not root.is_dir():
+    root, cache = user_path(data.path).absolute(), cache_folder(data) / "images"
+    if not os.path.isdir(root):
         raise DataError(f"there is no folder {root}", why=f"data.path = {data.path}", fix="set --data.path FOLDER")
     if data.source == "folder":
-        return FolderImages(root / part, cache) if (root / part).is_dir() else None
+        return FolderImages(root / part, cache) if os.path.isdir(root / part) else None
     shards = shards_of(root, part)
     return ShardImages(shards, cache) if shards else None
 

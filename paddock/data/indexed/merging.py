@@ -76,7 +76,7 @@ def plan_merge(prefixes: list[str], output: str, overwrite: bool = False) -> Mer
 
 def prefixes_in(folder: Path) -> list[str]:
     """The corpora in a folder, by name. Half of one is an error: its documents would be lost."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DataError(f"--input {folder} is no folder", fix="give prefixes as they are, without --input")
     tokens, indexes = ({path.stem for path in folder.glob(pattern)} for pattern in ("*.bin", "*.idx"))
     alone = tokens ^ indexes

@@ -89,7 +89,7 @@ def corpus_files(prefix: str | Path) -> tuple[Path, Path]:
     """The index and the token file of a corpus, which must be there."""
     paths = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
     for path in paths:
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise DataError(
                 f"there is no {path}",
                 why="an indexed corpus is PREFIX.bin and PREFIX.idx",

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from paddock.data.cache import ArrayCache, Arrays, cache_folder
 from paddock.data.labels.config import LabelledTextData
 from paddock.data.tokenizers.engine import EngineTokenizer
-from paddock.data.tokenizers.interface import check_text
+from paddock.documents import Parser, parse_document, shape_json
 from paddock.errors import ConfigError, DataError
+from paddock.files import read_regular, user_path
 
+Scalar = str | int | float | bool
+"""What a column may hold; it is read as it is written."""
 SYNTHETIC = {"train": range(3000), "validation": range(100_000, 100_500)}
 WORDS = {
     "good": "lovely brilliant warm funny clever moving".split(),
     "bad": "dull clumsy cold boring silly empty".split(),
 }
 THINGS = "film book play song story game".split()
+_NUMBER = re.compile("-?[0-9]{1,18}")
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A text, maybe a second one, and its label as it is written."""
 
     text: str
@@ -53,42 +59,44 @@ class LabelledFile:
             raise ConfigError(
                 f"data.{part} is not set", why="there are no texts to read", fix=f"set --data.{part} FILE"
             )
-        path = Path(named).expanduser()
+        path = user_path(named)
         try:
-            return cls(str(path), path.read_bytes())
+            return cls(str(path), read_regular(path))
         except OSError as error:
             raise DataError(f"cannot read {path}", why=error.strerror or "", fix=f"check --data.{part}") from None
 
     def examples(self, data: LabelledTextData) -> list[Example]:
         """Every line, checked."""
-        columns = (data.text, *([] if data.pair is None else [data.pair]), data.label)
+        columns = [data.text, *([] if data.pair is None else [data.pair]), data.label]
         if data.source == "synthetic":
-            columns = ("text", "label")
+            columns = ["text", "label"]
         found = []
-        for where, line in self._lines(data.source):
-            values = [line.get(column) for column in columns]
-            for column, value in zip(columns, values, strict=True):
-                if value is None or isinstance(value, list | dict):
-                    there = ", ".join(map(str, line)) or "nothing"
-                    raise DataError(f'{where} has no "{column}"', why=f"it has {there}", fix=_naming_flag(column, data))
-            text, pair, label = str(values[0]), str(values[1]) if len(values) == 3 else None, str(values[-1])
-            check_text(where, text + (pair or ""))
-            found.append(Example(text, pair, label))
+        for line in self._lines(data.source, columns):
+            values = [str(line[column]) for column in columns]
+            found.append(Example(values[0], values[1] if len(values) == 3 else None, values[-1]))
         if not found:
             raise DataError(f"{self.name} has no lines")
         return found
 
-    def _lines(self, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _lines(self, source: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """What every line has in these columns."""
+        make: Any = TypedDict  # a type whose fields are the columns, which the recipe names
+        row: Any = with_config(ConfigDict(strict=True))(make("row", dict.fromkeys(columns, Scalar)))
         try:
             content = self.raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise DataError(f"{self.name} is not text in UTF-8", why=str(error)) from None
         # Not splitlines: a text may hold what Unicode, too, calls the end of a line.
         lines = [(f"{self.name}:{number}", line) for number, line in enumerate(content.split("\n"), start=1)]
-        yield from _table(lines) if source == "tsv" else _objects(lines)
+        fix = "name the columns with --data.text, --data.pair and --data.label"
+        if source == "tsv":
+            yield from (shape_json(values, row, where, fix=fix) for where, values in _table(lines))
+        else:
+            parse = Parser(row, fix=fix)
+            yield from (parse(line, where) for where, line in lines if line and not line.isspace())
 
 
-def _table(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _table(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, str]]]:
     """Columns between tabs, without quotes; the first line names them."""
     names: list[str] | None = None
     for where, line in lines:
@@ -103,25 +111,14 @@ def _table(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, An
         yield where, dict(zip(names, values, strict=False))
 
 
-def _objects(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for where, line in lines:
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{where} is not JSON", why=str(error)) from None
-        if not isinstance(value, dict):
-            raise DataError(f"{where} is no JSON object", why=f"it is {line[:40]}")
-        yield where, value
-
-
 class LabelledRows:
     """The rows of a file, by their number, and the labels that occur in it."""
 
     def __init__(self, arrays: Arrays) -> None:
         self._arrays = arrays
-        self.classes: tuple[str, ...] = tuple(json.loads(arrays["classes"].tobytes()))
+        self.classes: tuple[str, ...] = tuple(
+            parse_document(arrays["classes"].tobytes(), list[str], "the cache of labelled texts")
+        )
         self.lengths: NDArray[np.int64] = np.diff(arrays["rows_begin"])
         self.labels: NDArray[np.int32] = arrays["labels"]
 
@@ -168,9 +165,9 @@ def encode_rows(
 
 def class_names(labels: Sequence[str]) -> list[str]:
     """The labels that occur, in order: numbers by their value."""
-    distinct = set(labels)
-    numbers = all(label.lstrip("-").isdecimal() for label in distinct)
-    return sorted(distinct, key=int if numbers else None)
+    distinct = sorted(set(labels))
+    numbers = all(_NUMBER.fullmatch(label) for label in distinct)
+    return sorted(distinct, key=int) if numbers else distinct
 
 
 def _arrays(examples: Sequence[Example], tokenizer: EngineTokenizer, data: LabelledTextData) -> Arrays:
@@ -195,11 +192,6 @@ def _fit(one: int, other: int, room: int) -> tuple[int, int]:
     if one <= half:
         return one, room - one
     return (room - other, other) if other <= room - half else (half, room - half)
-
-
-def _naming_flag(column: str, data: LabelledTextData) -> str:
-    field = next(name for name in ("text", "pair", "label") if getattr(data, name) == column)
-    return f"name the column with --data.{field}"
 
 
 def _synthetic(number: int) -> dict[str, str]:

@@ -5,6 +5,7 @@ Kept free of numpy, since the help page is made from these tables.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -104,9 +105,9 @@ def spelling_page() -> str:
 
 
 def _hugging_face(path: Path, end_of_text: str | None) -> TokenizerConfig | TokenizerFolder:
-    if path.is_dir():
+    if os.path.isdir(path):
         return TokenizerFolder(path, end_of_text)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise DataError(
             f"there is no tokenizer {path}",
             why="nothing is downloaded, so a name on a hub is not enough",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
@@ -130,7 +131,7 @@ def tokenizer_facts(source: TokenizerConfig | TokenizerFolder) -> dict[str, str]
         names = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt", "spiece.model")
         paths = [source.path / name for name in names]
     facts = {f"tokenizer {name}": str(value) for name, value in settings.items()}
-    return facts | {str(path): _digest(path) for path in paths if path.is_file()}
+    return facts | {str(path): _digest(path) for path in paths if os.path.isfile(path)}
 
 
 def _progress_of(content: dict[str, Any]) -> Progress:

@@ -95,7 +95,7 @@ class Outputs:
             self._partial_list.unlink(missing_ok=True)
 
     def _open_list(self, length: int) -> BinaryIO:
-        if length and not self._partial_list.exists() and self._list.exists():
+        if length and not os.path.exists(self._partial_list) and os.path.exists(self._list):
             os.replace(self._list, self._partial_list)  # killed when all had their names already
         stream = open(self._partial_list, "ab", opener=no_follow)  # noqa: SIM115 (the stack closes it)
         if stream.tell() < length:
@@ -119,7 +119,7 @@ def check_free(job: PreprocessJob) -> None:
     for key in job.json_keys:
         for suffix in (".bin", ".idx"):
             path = Path(job.output(key) + suffix)
-            if path.exists() and not job.overwrite:
+            if os.path.exists(path) and not job.overwrite:
                 raise DataError(
                     f"{path} is there already", fix="choose another --output-prefix, or replace it with --overwrite"
                 )
@@ -160,6 +160,6 @@ def _take(path: Path) -> int:
         except OSError:  # a file system without locks
             return descriptor
         # Whoever held the lock may have removed the file between our opening and our locking it.
-        if path.exists() and os.path.samestat(os.stat(path), os.fstat(descriptor)):
+        if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(descriptor)):
             return descriptor
         os.close(descriptor)

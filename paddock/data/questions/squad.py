@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, NotRequired
+
+from pydantic import AfterValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from paddock.data.questions.config import QuestionAnsweringData
-from paddock.data.tokenizers.interface import check_text
-from paddock.errors import ConfigError, DataError
+from paddock.documents import Parser, shape_json
+from paddock.errors import ConfigError, DataError, shown
+from paddock.files import user_path
 
 BEGINNINGS = {"train": ("train",), "validation": ("dev", "val")}
 """How the names of files begin, by what they are for."""
+STRICT = ConfigDict(strict=True)
+FORM = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": […]}]}]}]}'
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """One question, and what its makers accept as an answer; nothing where the context has none."""
 
     id: str
@@ -45,14 +50,14 @@ def find_file(data: QuestionAnsweringData, part: str) -> Path:
             why=f"there are no questions for {'training' if part == 'train' else part}",
             fix=f"set --data.path FOLDER or --data.{part} FILE, or take --data.source synthetic",
         )
-    path = Path(named).expanduser()
-    if path.is_file():
+    path = user_path(named)
+    if os.path.isfile(path):
         return path
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise DataError(f"there is no file or folder {path}", why=f"data.{part} or data.path names it")
     version = "v2.0" if data.unanswerable else "v1.1"
     usual = [path / f"{beginning}-{version}.json" for beginning in BEGINNINGS[part]]
-    found = [file for file in usual if file.is_file()]
+    found = [file for file in usual if os.path.isfile(file)]
     others = sorted(file for beginning in BEGINNINGS[part] for file in path.glob(f"{beginning}*.json"))
     if not found and len(others) != 1:
         there = sorted(entry.name for entry in path.iterdir())
@@ -65,14 +70,57 @@ def find_file(data: QuestionAnsweringData, part: str) -> Path:
     return (found or others)[0]
 
 
+@with_config(STRICT)
+class AnswerEntry(TypedDict):
+    """An answer, and the place of its first character in the context."""
+
+    text: Annotated[str, Field(min_length=1)]
+    answer_start: Annotated[int, Field(ge=0)]
+
+
+@with_config(STRICT)
+class QuestionEntry(TypedDict):
+    """A question, as it is written in a file."""
+
+    id: str | int
+    question: str
+    answers: NotRequired[list[AnswerEntry]]
+    is_impossible: NotRequired[bool | None]
+
+
+class Malformed(NamedTuple):
+    """What stands in place of a question, and is none: it may be left out, and the others read."""
+
+    entry: Any
+
+
+@with_config(STRICT)
+class ParagraphEntry(TypedDict):
+    """A context with its questions."""
+
+    context: str
+    qas: list[Annotated[QuestionEntry | Annotated[Any, AfterValidator(Malformed)], Field(union_mode="left_to_right")]]
+
+
+@with_config(STRICT)
+class ArticleEntry(TypedDict):
+    """What belongs together."""
+
+    paragraphs: list[ParagraphEntry]
+
+
+@with_config(STRICT)
+class SquadFile(TypedDict):
+    """The form of SQuAD v1.1 and v2.0. Plain dictionaries: a file has a hundred thousand of them."""
+
+    data: list[ArticleEntry]
+
+
 def parse_squad(raw: bytes, path: str | Path, unanswerable: bool, skip: bool = False) -> QuestionSet:
     """The questions in a file's content. What cannot be used is an error or, with `skip`, counted and left out."""
-    try:
-        content = json.loads(raw.decode())
-    except ValueError as error:  # wrong UTF-8 and wrong JSON alike
-        raise DataError(f"{path} is not JSON", why=str(error), fix="give a file in SQuAD's form") from None
+    content = Parser(SquadFile, fix=f"it should be {FORM}")(raw, str(path))
     found, ids = QuestionSet(), set()
-    for paragraph in _paragraphs(content, path):
+    for paragraph in (paragraph for article in content["data"] for paragraph in article["paragraphs"]):
         context = len(found.contexts)
         found.contexts.append(paragraph["context"])
         for entry in paragraph["qas"]:
@@ -92,60 +140,31 @@ def parse_squad(raw: bytes, path: str | Path, unanswerable: bool, skip: bool = F
     return found
 
 
-def _paragraphs(content: Any, path: str | Path) -> list[dict[str, Any]]:
-    """All paragraphs of all articles, if this is SQuAD's form at all."""
-
-    def wrong(why: str) -> DataError:
-        form = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": […]}]}]}]}'
-        return DataError(f"{path} is not in SQuAD's form", why=why, fix=f"it should be {form}")
-
-    articles = content.get("data") if isinstance(content, dict) else None
-    if not isinstance(articles, list):
-        raise wrong('it is no JSON object with a list "data"')
-    paragraphs: list[dict[str, Any]] = []
-    for number, article in enumerate(articles):
-        inside = article.get("paragraphs") if isinstance(article, dict) else None
-        if not isinstance(inside, list):
-            raise wrong(f'article {number} has no list "paragraphs"')
-        for place, paragraph in enumerate(inside):
-            where = f"paragraph {place} of article {number}"
-            if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
-                raise wrong(f'{where} has no text "context"')
-            if not isinstance(paragraph.get("qas"), list):
-                raise wrong(f'{where} has no list "qas"')
-            check_text(f"{path}: the context of {where}", paragraph["context"])
-            paragraphs.append(paragraph)
-    return paragraphs
-
-
-def _question(entry: Any, context: str, number: int, path: str | Path, unanswerable: bool) -> Question:
-    if not isinstance(entry, dict) or not isinstance(entry.get("id"), str | int):
-        raise DataError(f"{path}: a question about {context[:40]!r} has no id")
-    name, text, given = f"{path}: question {entry['id']}", entry.get("question"), entry.get("answers", [])
-    if not isinstance(text, str) or not text.strip():
-        raise DataError(f"{name} is empty" if isinstance(text, str) else f"{name} has no text")
-    check_text(name, text)
-    if not isinstance(given, list):
-        raise DataError(f"{name} has no list of answers", why=f"it is {given!r}")
+def _question(
+    entry: QuestionEntry | Malformed, context: str, number: int, path: str | Path, unanswerable: bool
+) -> Question:
+    if isinstance(entry, Malformed):  # say what is wrong with it
+        entry = shape_json(entry.entry, QuestionEntry, f"{path}: a question about {context[:40]!r}")
+    name, given, impossible = f"{path}: question {entry['id']}", entry.get("answers", []), entry.get("is_impossible")
+    if not entry["question"].strip():
+        raise DataError(f"{name} is empty")
     if not given and not unanswerable:
         raise DataError(
             f"{name} has no answer",
-            why="SQuAD v2.0 has such questions" if entry.get("is_impossible") else "",
+            why="SQuAD v2.0 has such questions" if impossible else "",
             fix="set --data.unanswerable true if questions may have none",
         )
-    answers = [] if entry.get("is_impossible") else [_answer(answer, context, name) for answer in given]
-    return Question(str(entry["id"]), text, number, tuple(answers))
+    answers = [] if impossible else [_answer(answer, context, name) for answer in given]
+    return Question(str(entry["id"]), entry["question"], number, tuple(answers))
 
 
-def _answer(answer: Any, context: str, name: str) -> tuple[str, int]:
-    text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (None, None)
-    if not isinstance(text, str) or not isinstance(start, int) or not text or start < 0:
-        raise DataError(f"{name} has an answer without text or answer_start", why=f"it is {answer!r}")
+def _answer(answer: AnswerEntry, context: str, name: str) -> tuple[str, int]:
+    text, start = answer["text"], answer["answer_start"]
     there = context[start : start + len(text)]
     if there != text:
         raise DataError(
             f"{name}: its answer is not where it says",
-            why=f"the answer is {text!r}, but the context has {there!r} at character {start}",
+            why=f"the answer is {shown(repr(text))}, but the context has {shown(repr(there))} at character {start}",
             fix="count characters (not bytes) from 0, or leave such questions out with --data.on-error skip",
         )
     return text, start

@@ -7,8 +7,8 @@ from typing import Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from paddock.errors import bad_value
-from paddock.models.config import BEGIN, FINISH, Exchange, SampleShape, UnitCost
-from paddock.models.transformer.config import TransformerConfig
+from paddock.models.config import BEGIN, FINISH, MOST_CLASSES, Exchange, SampleShape, UnitCost
+from paddock.models.transformer.config import LARGEST_VOCABULARY, LONGEST_CONTEXT, TransformerConfig
 
 Head = Literal["masked_language_modeling", "question_answering", "sequence_classification"]
 ASKED = 0.15
@@ -20,19 +20,19 @@ class BertConfig(TransformerConfig):
 
     family: Literal["bert"] = "bert"
     """The model family."""
-    vocab: int = Field(30522, gt=0)
+    vocab: int = Field(30522, gt=0, le=LARGEST_VOCABULARY)
     """Tokens in the vocabulary."""
-    context: int = Field(512, gt=0)
+    context: int = Field(512, gt=0, le=LONGEST_CONTEXT)
     """The longest sequence: the number of learned positions."""
-    token_types: int = Field(2, gt=0)
+    token_types: int = Field(2, gt=0, le=100_000)
     """Kinds of tokens: those of the first text and those of the second."""
     activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
     """The non-linearity of the feed-forward layers and of the masked-language head."""
-    norm_eps: float = Field(1e-12, gt=0)
+    norm_eps: float = Field(1e-12, gt=0, allow_inf_nan=False)
     """Added to the variance in layer norms."""
     head: Head = "masked_language_modeling"
     """What stands on the encoder; it belongs to the task of the same name."""
-    classes: int = Field(2, ge=2)
+    classes: int = Field(2, ge=2, le=MOST_CLASSES)
     """sequence_classification: how many classes are told apart."""
     reset_head: bool = False
     """Begin the head anew, though the weights that training begins from have one."""

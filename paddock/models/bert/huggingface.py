@@ -9,20 +9,25 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paddock.errors import ConfigError, DataError
+from pydantic import Field
+
+from paddock.documents import Document
 from paddock.models.bert.config import BertConfig, Head
-from paddock.models.weight_names import (
+from paddock.models.huggingface_settings import (
+    COMMON_FIXED,
+    COMMON_WITHOUT_EFFECT,
+    ONE_CLASS_EACH,
     THEIR_ACTIVATIONS,
-    TensorRule,
+    Fixed,
+    Settings,
     check_activation,
     check_one_rate,
-    check_settings,
-    fused_qkv,
-    linear,
-    norm,
+    count_labels,
     numbered_labels,
-    same,
+    own_config,
+    read_fields,
 )
+from paddock.models.weight_names import Shapes, TensorRule, fused_qkv, linear, norm, same
 
 TIED_NAMES: Mapping[str, str] = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -41,13 +46,47 @@ _ARCHITECTURES: dict[Head, str] = {
     "sequence_classification": "BertForSequenceClassification",
 }
 
-# Settings that change what the model computes and that ours cannot follow: the only value we accept, and why.
-_FIXED: dict[str, tuple[object, str]] = {
-    "position_embedding_type": ("absolute", "our positions are learned, one vector each"),
-    "is_decoder": (False, "our BERT is an encoder, which sees both directions"),
-    "add_cross_attention": (False, "our BERT is an encoder by itself, without cross-attention"),
-    "is_encoder_decoder": (False, "our BERT is an encoder by itself"),
+
+class BertFields(Document):
+    """What a `config.json` says of the model."""
+
+    architectures: list[str] | None = None
+    num_hidden_layers: int = 12
+    hidden_size: int = 768
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    vocab_size: int = 30522
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    id2label: dict[str | int, str | int] | None = None
+    num_labels: int | None = Field(None, ge=0)
+
+
+SETTINGS = Settings(
+    model_type="bert",
+    name="BERT",
+    represented=BertFields,
+    fixed={
+        **COMMON_FIXED,
+        "position_embedding_type": Fixed(("absolute",), "our positions are learned, one vector each"),
+        "is_decoder": Fixed((False,), "our BERT is an encoder, which sees both directions"),
+        "add_cross_attention": Fixed((False,), "our BERT is an encoder by itself, without cross-attention"),
+        "tie_word_embeddings": Fixed((True,), "our masked-language head is the token embedding; these are not tied"),
+        "problem_type": Fixed(ONE_CLASS_EACH, "our classifier gives one class to each text"),
+    },
+    without_effect={name: why for name, why in COMMON_WITHOUT_EFFECT.items() if name != "architectures"},
+)
+_ONLY_OF: dict[str, Head] = {
+    "tie_word_embeddings": "masked_language_modeling",
+    "problem_type": "sequence_classification",
 }
+"""Settings that matter to one head alone."""
 
 
 def to_huggingface_config(
@@ -84,53 +123,53 @@ def to_huggingface_config(
     }
 
 
-def from_huggingface_config(values: Mapping[str, Any]) -> BertConfig:
+def from_huggingface_config(values: Mapping[str, Any], shapes: Shapes = dict) -> BertConfig:
     """Our config for a `config.json`, or a DataError with the reason why we have no such model.
 
-    Where it names no head of ours (a bare encoder does not), it is that of masked-language modelling.
+    Where it names no head of ours (a bare encoder does not), the weights show it; and where they have none, it is that
+    of masked-language modelling.
     """
-    head, classes = _head_of(values)
-    tied = (True, "our masked-language head is the token embedding; these are not tied")
-    is_tied = head == "masked_language_modeling"
-    check_settings(values, "bert", "BERT", _FIXED | ({"tie_word_embeddings": tied} if is_tied else {}))
-    activation = check_activation(values, "hidden_act", "gelu")
-    hidden, wide = values.get("hidden_size", 768), values.get("intermediate_size", 3072)
-    dropout = values.get("hidden_dropout_prob", 0.1)
-    attention_dropout = values.get("attention_probs_dropout_prob", 0.1)
-    classifier = values.get("classifier_dropout")
-    if head == "sequence_classification" and classifier is not None:
-        check_one_rate("classifier_dropout", classifier, "hidden_dropout_prob", dropout)
-    try:
-        return BertConfig(
-            layers=values.get("num_hidden_layers", 12),
-            hidden=hidden,
-            heads=values.get("num_attention_heads", 12),
-            feed_forward=None if wide == 4 * hidden else wide,
-            vocab=values.get("vocab_size", 30522),
-            context=values.get("max_position_embeddings", 512),
-            token_types=values.get("type_vocab_size", 2),
-            dropout=dropout,
-            attention_dropout=None if attention_dropout == dropout else attention_dropout,
-            activation=activation,
-            norm_eps=values.get("layer_norm_eps", 1e-12),
-            init_std=values.get("initializer_range", 0.02),
-            head=head,
-            classes=classes,
-        )
-    except ConfigError as error:
-        raise DataError(f"config.json: {error.what}", why=error.why, fix=error.fix) from None
+    found = read_fields(values, BertFields)
+    named = [ours for ours, theirs in _ARCHITECTURES.items() if theirs in (found.architectures or ())]
+    head = named[0] if named else _head_shown_by(shapes())
+    SETTINGS.check(values, without=[name for name, only in _ONLY_OF.items() if only != head])
+    classes = 2
+    if head == "sequence_classification":
+        rows = (*shapes().get("classifier.weight", ()), 2)[0]
+        classes = count_labels(found.id2label, found.num_labels, rows)
+        if classes < 2:  # one label is a number to be predicted, not a class: that is no head of ours
+            head, classes = "masked_language_modeling", 2
+        elif found.classifier_dropout is not None:
+            check_one_rate(
+                "classifier_dropout", found.classifier_dropout, "hidden_dropout_prob", found.hidden_dropout_prob
+            )
+    dropout, attention_dropout = found.hidden_dropout_prob, found.attention_probs_dropout_prob
+    return own_config(
+        BertConfig,
+        layers=found.num_hidden_layers,
+        hidden=found.hidden_size,
+        heads=found.num_attention_heads,
+        feed_forward=None if found.intermediate_size == 4 * found.hidden_size else found.intermediate_size,
+        vocab=found.vocab_size,
+        context=found.max_position_embeddings,
+        token_types=found.type_vocab_size,
+        dropout=dropout,
+        attention_dropout=None if attention_dropout == dropout else attention_dropout,
+        activation=check_activation("hidden_act", found.hidden_act),
+        norm_eps=found.layer_norm_eps,
+        init_std=found.initializer_range,
+        head=head,
+        classes=classes,
+    )
 
 
-def _head_of(values: Mapping[str, Any]) -> tuple[Head, int]:
-    """The head that the folder's class has, and how many classes it tells apart."""
-    architectures = values.get("architectures") or []
-    head = next((ours for ours, theirs in _ARCHITECTURES.items() if theirs in architectures), None)
-    if head != "sequence_classification":
-        return head or "masked_language_modeling", 2
-    labels = values.get("id2label")
-    classes = len(labels) if labels else values.get("num_labels", 2)
-    # One label is a number to be predicted, not a class: that is no head of ours.
-    return (head, classes) if classes > 1 else ("masked_language_modeling", 2)
+def _head_shown_by(shapes: Mapping[str, tuple[int, ...]]) -> Head:
+    """The head whose weights are there. A classifier without a pooler is one of tokens, which we have not."""
+    if "qa_outputs.weight" in shapes:
+        return "question_answering"
+    if "classifier.weight" in shapes and "bert.pooler.dense.weight" in shapes:
+        return "sequence_classification"
+    return "masked_language_modeling"
 
 
 def canonical_name(name: str) -> str | None:

@@ -10,19 +10,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paddock.errors import ConfigError, DataError
+from pydantic import AliasChoices, Field
+
+from paddock.documents import Document
 from paddock.models.gpt2.config import GPT2Config
-from paddock.models.weight_names import (
+from paddock.models.huggingface_settings import (
+    COMMON_FIXED,
+    COMMON_WITHOUT_EFFECT,
     THEIR_ACTIVATIONS,
-    TensorRule,
+    Fixed,
+    Settings,
     check_activation,
     check_one_rate,
-    check_settings,
-    fused_qkv,
-    linear,
-    norm,
-    same,
+    own_config,
+    read_fields,
 )
+from paddock.models.weight_names import Shapes, TensorRule, fused_qkv, linear, norm, same
 
 TIED_NAMES: Mapping[str, str] = {"lm_head.weight": "transformer.wte.weight"}
 HEADS: Sequence[str] = ()
@@ -31,15 +34,46 @@ _PREFIX = "transformer."
 # Causal masks that old versions saved among the weights.
 _MASK = re.compile(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)")
 
-# Settings that change what the model computes and that ours cannot follow: the only value we accept, and why.
-# reorder_and_upcast_attn is not among them: it changes the rounding, not the mathematics.
-_FIXED: dict[str, tuple[object, str]] = {
-    "scale_attn_weights": (True, "our attention always divides by the root of the head size"),
-    "scale_attn_by_inverse_layer_idx": (False, "our attention is not scaled by layer"),
-    "add_cross_attention": (False, "our GPT-2 is a decoder by itself, without cross-attention"),
-    "is_encoder_decoder": (False, "our GPT-2 is a decoder by itself"),
-    "tie_word_embeddings": (True, "our output head is the token embedding; these are not tied"),
-}
+
+class GPT2Fields(Document):
+    """What a `config.json` says of the model; transformers takes a size by its GPT-2 name or by the common one."""
+
+    n_layer: int = Field(12, validation_alias=AliasChoices("n_layer", "num_hidden_layers"))
+    n_embd: int = Field(768, validation_alias=AliasChoices("n_embd", "hidden_size"))
+    n_head: int = Field(12, validation_alias=AliasChoices("n_head", "num_attention_heads"))
+    n_positions: int = Field(1024, validation_alias=AliasChoices("n_positions", "max_position_embeddings"))
+    n_inner: int | None = None
+    vocab_size: int = 50257
+    activation_function: str = "gelu_new"
+    resid_pdrop: float = 0.1
+    embd_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    layer_norm_epsilon: float = 1e-5
+    initializer_range: float = 0.02
+
+
+_ONLY_OF_OTHER_HEADS = "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout"
+
+SETTINGS = Settings(
+    model_type="gpt2",
+    name="GPT-2",
+    represented=GPT2Fields,
+    fixed={
+        **COMMON_FIXED,
+        "scale_attn_weights": Fixed((True,), "our attention always divides by the root of the head size"),
+        "scale_attn_by_inverse_layer_idx": Fixed((False,), "our attention is not scaled by layer"),
+        "add_cross_attention": Fixed((False,), "our GPT-2 is a decoder by itself, without cross-attention"),
+        "tie_word_embeddings": Fixed((True,), "our output head is the token embedding; these are not tied"),
+    },
+    without_effect={
+        **COMMON_WITHOUT_EFFECT,
+        **dict.fromkeys(_ONLY_OF_OTHER_HEADS.split(), "of a head that chooses among texts, whose weights are refused"),
+        **dict.fromkeys(("id2label", "num_labels", "problem_type"), "of a classifier, whose weights are refused"),
+        "reorder_and_upcast_attn": "it changes the rounding, not the mathematics",
+        "is_decoder": "GPT-2 is one without being told; what it adds, cross-attention, is refused",
+        "n_ctx": "an old second name of n_positions, which transformers does not read",
+    },
+)
 
 
 def to_huggingface_config(
@@ -78,34 +112,25 @@ def to_huggingface_config(
     }
 
 
-def from_huggingface_config(values: Mapping[str, Any]) -> GPT2Config:
+def from_huggingface_config(values: Mapping[str, Any], shapes: Shapes = dict) -> GPT2Config:
     """Our config for a `config.json`, or a DataError with the reason why we have no such model."""
-    check_settings(values, "gpt2", "GPT-2", _FIXED)
-    activation = check_activation(values, "activation_function", "gelu_new")
-    dropout = values.get("resid_pdrop", 0.1)
-    check_one_rate("embd_pdrop", values.get("embd_pdrop", 0.1), "resid_pdrop", dropout)
-    attention_dropout = values.get("attn_pdrop", 0.1)
-    try:
-        return GPT2Config(
-            layers=_first(values, "n_layer", "num_hidden_layers", default=12),
-            hidden=_first(values, "n_embd", "hidden_size", default=768),
-            heads=_first(values, "n_head", "num_attention_heads", default=12),
-            feed_forward=values.get("n_inner"),
-            vocab=values.get("vocab_size", 50257),
-            context=_first(values, "n_positions", "max_position_embeddings", default=1024),
-            dropout=dropout,
-            attention_dropout=None if attention_dropout == dropout else attention_dropout,
-            activation=activation,
-            norm_eps=values.get("layer_norm_epsilon", 1e-5),
-            init_std=values.get("initializer_range", 0.02),
-        )
-    except ConfigError as error:
-        raise DataError(f"config.json: {error.what}", why=error.why, fix=error.fix) from None
-
-
-def _first(values: Mapping[str, Any], *names: str, default: int) -> Any:
-    """transformers reads a size under its GPT-2 name or under the common one."""
-    return next((values[name] for name in names if name in values), default)
+    SETTINGS.check(values)
+    found = read_fields(values, GPT2Fields)
+    check_one_rate("embd_pdrop", found.embd_pdrop, "resid_pdrop", found.resid_pdrop)
+    return own_config(
+        GPT2Config,
+        layers=found.n_layer,
+        hidden=found.n_embd,
+        heads=found.n_head,
+        feed_forward=found.n_inner,
+        vocab=found.vocab_size,
+        context=found.n_positions,
+        dropout=found.resid_pdrop,
+        attention_dropout=None if found.attn_pdrop == found.resid_pdrop else found.attn_pdrop,
+        activation=check_activation("activation_function", found.activation_function),
+        norm_eps=found.layer_norm_epsilon,
+        init_std=found.initializer_range,
+    )
 
 
 def canonical_name(name: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from paddock.errors import bad_value
-from paddock.models.config import BEGIN, FINISH, ModelConfig, SampleShape, UnitCost
+from paddock.models.config import BEGIN, FINISH, MOST_CLASSES, ModelConfig, SampleShape, UnitCost
 
 ArchName = Literal[
     "resnet18",
@@ -93,11 +93,11 @@ class ResNetConfig(ModelConfig):
     """The model family."""
     arch: ArchName = "resnet50"
     """Depth and form, by the public name."""
-    classes: int = Field(1000, gt=0)
+    classes: int = Field(1000, gt=0, le=MOST_CLASSES)
     """What images are told apart into."""
     stride: Literal["v1", "v1.5"] = "v1.5"
     """Where a bottleneck block halves the image: v1 in its first 1×1 convolution, v1.5 in the 3×3 (more accurate)."""
-    width: int = Field(64, gt=0)
+    width: int = Field(64, gt=0, le=16_384)
     """Channels of the stem, a multiple of 8; each stage doubles them. The public models have 64."""
     small_images: bool = False
     """A 3×3 stem that keeps the size, for images of 32 pixels or so; else 7×7 and a pooling, which quarter it."""

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+
+from paddock.documents import Document
 from paddock.errors import ConfigError
+from paddock.models.huggingface_settings import (
+    COMMON_FIXED,
+    COMMON_WITHOUT_EFFECT,
+    ONE_CLASS_EACH,
+    Fixed,
+    Settings,
+    count_labels,
+    numbered_labels,
+    own_config,
+    read_fields,
+    refuse,
+)
 from paddock.models.resnet.config import ARCHITECTURES, EXPANSION, ResNetConfig
 from paddock.models.resnet.weights import HEAD, layers, rule, shapes
-from paddock.models.weight_names import TensorRule, numbered_labels, refuse
+from paddock.models.weight_names import Shapes, TensorRule
 
 TIED_NAMES: Mapping[str, str] = {}
 HEADS: Sequence[str] = ("classifier.",)
@@ -16,6 +31,37 @@ HEADS: Sequence[str] = ("classifier.",)
 _PREFIX = "resnet."
 _CLASSIFIER = "classifier.1"
 _STAGES = 4
+
+
+class ResNetFields(Document):
+    """What a `config.json` says of the model."""
+
+    embedding_size: int = Field(64, gt=0, le=1_000_000)
+    hidden_sizes: list[int] = Field([256, 512, 1024, 2048], max_length=100)
+    depths: list[int] = Field([3, 4, 6, 3], max_length=100)
+    layer_type: Literal["bottleneck", "basic"] = "bottleneck"
+    downsample_in_bottleneck: bool = False
+    id2label: dict[str | int, str | int] | None = None
+    num_labels: int | None = Field(None, ge=0)
+
+
+SETTINGS = Settings(
+    model_type="resnet",
+    name="ResNet",
+    represented=ResNetFields,
+    fixed={
+        **COMMON_FIXED,
+        "num_channels": Fixed((3,), "our ResNet takes three colours"),
+        "hidden_act": Fixed(("relu",), "our ResNet has relu"),
+        "downsample_in_first_stage": Fixed((False,), "our first stage keeps the size"),
+        "problem_type": Fixed(ONE_CLASS_EACH, "our classifier gives one class to each image"),
+    },
+    without_effect={
+        **COMMON_WITHOUT_EFFECT,
+        **dict.fromkeys(("out_features", "out_indices", "stage_names"), "what is returned beside the result"),
+        **dict.fromkeys(("is_decoder", "add_cross_attention", "tie_word_embeddings"), "of language models alone"),
+    },
+)
 
 
 def to_huggingface_config(
@@ -51,27 +97,26 @@ def to_huggingface_config(
     }
 
 
-def from_huggingface_config(values: Mapping[str, Any]) -> ResNetConfig:
+def from_huggingface_config(values: Mapping[str, Any], shapes: Shapes = dict) -> ResNetConfig:
     """Our config for a `config.json`, or a DataError with the reason why we have no such model."""
-    fixed = {"model_type": "resnet", "num_channels": 3, "hidden_act": "relu", "downsample_in_first_stage": False}
-    for field, accepted in fixed.items():
-        if values.get(field, accepted) != accepted:
-            raise refuse(field, values[field], f"our ResNet has {accepted}")
-    bottleneck = values.get("layer_type", "bottleneck") == "bottleneck"
-    blocks = tuple(values.get("depths", (3, 4, 6, 3)))
-    width = values.get("embedding_size", 64)
-    sizes = [(width << stage) * (EXPANSION if bottleneck else 1) for stage in range(_STAGES)]
-    if list(values.get("hidden_sizes", (256, 512, 1024, 2048))) != sizes:
-        raise refuse("hidden_sizes", values.get("hidden_sizes"), f"with this embedding_size ours are {sizes}")
-    for name, depths in ARCHITECTURES.items():
-        if depths.blocks == blocks and depths.bottleneck == bottleneck and depths.groups == 1:
-            return ResNetConfig(
-                arch=name,
-                width=width,
-                classes=len(values["id2label"]) if values.get("id2label") else values.get("num_labels", 2),
-                stride="v1" if values.get("downsample_in_bottleneck", False) else "v1.5",
-            )
-    raise refuse("depths", list(blocks), "no ResNet with a name has these")
+    SETTINGS.check(values)
+    found = read_fields(values, ResNetFields)
+    bottleneck = found.layer_type == "bottleneck"
+    sizes = [(found.embedding_size << stage) * (EXPANSION if bottleneck else 1) for stage in range(_STAGES)]
+    if found.hidden_sizes != sizes:
+        raise refuse("hidden_sizes", found.hidden_sizes, f"with this embedding_size ours are {sizes}")
+    names = [
+        name
+        for name, depths in ARCHITECTURES.items()
+        if list(depths.blocks) == found.depths and depths.bottleneck == bottleneck and depths.groups == 1
+    ]
+    if not names:
+        raise refuse("depths", found.depths, "no ResNet with a name has these")
+    classes = count_labels(found.id2label, found.num_labels)
+    if classes == 1:
+        raise refuse("num_labels", classes, "one label is a number to be predicted, not a class")
+    stride = "v1" if found.downsample_in_bottleneck else "v1.5"
+    return own_config(ResNetConfig, arch=names[0], width=found.embedding_size, classes=classes, stride=stride)
 
 
 def canonical_name(name: str) -> str | None:

@@ -8,23 +8,28 @@ from pydantic import Field, model_validator
 
 from paddock.models.config import Exchange, ModelConfig, UnitCost, check_heads
 
+# The limits of sizes are far from what anybody trains, and near enough that a slip of the pen, or a config that was
+# made to do harm, is an error instead of a machine without memory.
+LARGEST_VOCABULARY = 100_000_000
+LONGEST_CONTEXT = 100_000_000
+
 
 class TransformerConfig(ModelConfig):
     """A stack of blocks of attention and feed-forward layers over learned positions."""
 
     fields_without_shape: ClassVar = ("heads", "activation", "norm_eps")
 
-    layers: int = Field(12, gt=0)
+    layers: int = Field(12, gt=0, le=10_000)
     """Transformer blocks."""
-    hidden: int = Field(768, gt=0)
+    hidden: int = Field(768, gt=0, le=1_000_000)
     """Width of the residual stream."""
-    heads: int = Field(12, gt=0)
+    heads: int = Field(12, gt=0, le=1_000_000)
     """Attention heads; they divide hidden."""
-    feed_forward: int | None = Field(None, gt=0)
+    feed_forward: int | None = Field(None, gt=0, le=10_000_000)
     """Width of the feed-forward layer; None is 4 × hidden."""
-    vocab: int = Field(50257, gt=0)
+    vocab: int = Field(50257, gt=0, le=LARGEST_VOCABULARY)
     """Tokens in the vocabulary."""
-    context: int = Field(1024, gt=0)
+    context: int = Field(1024, gt=0, le=LONGEST_CONTEXT)
     """The longest sequence: the number of learned positions."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout on the embeddings and on what each layer adds to the residual stream."""
@@ -32,9 +37,9 @@ class TransformerConfig(ModelConfig):
     """Dropout on the attention weights; None is the same as dropout."""
     activation: Literal["gelu_tanh", "gelu", "relu"] = "gelu_tanh"
     """The feed-forward non-linearity."""
-    norm_eps: float = Field(1e-5, gt=0)
+    norm_eps: float = Field(1e-5, gt=0, allow_inf_nan=False)
     """Added to the variance in layer norms."""
-    init_std: float = Field(0.02, gt=0)
+    init_std: float = Field(0.02, gt=0, allow_inf_nan=False)
     """Standard deviation of initial weights."""
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ def test_the_longer_text_gives_way(
 def test_labels_in_order() -> None:
     assert class_names(["10", "9", "-1"]) == ["-1", "9", "10"]
     assert class_names(["pos", "neg", "10"]) == ["10", "neg", "pos"]
+    assert class_names(["1", "01", "001"]) == ["001", "01", "1"]  # the same number, and always the same order
+    assert class_names(["--1", "2"]) == ["--1", "2"] and class_names(["9" * 5000, "1"]) == ["1", "9" * 5000]
 
 
 @pytest.mark.parametrize(
@@ -88,12 +91,15 @@ def test_labels_in_order() -> None:
     [
         (b"", "has no lines"),
         (b"\xff", "is not text in UTF-8"),
-        (b'{"text": "x", "label": 1}\n{', "train.jsonl:2 is not JSON"),
-        (b"[1]", "train.jsonl:1 is no JSON object"),
-        (b'{"text": "x"}', 'train.jsonl:1 has no "label"'),
-        (b'{"sentence": "x", "label": 1}', "name the column with --data.text"),
-        (b'{"text": ["x"], "label": 1}', 'train.jsonl:1 has no "text"'),
-        (b'{"text": "\\ud800", "label": 1}', "train.jsonl:1 is not text in UTF-8"),
+        (b'{"text": "x", "label": 1}\n{', "train.jsonl:2 is not valid JSON"),
+        (b"[1]", "train.jsonl:1 does not have the expected form"),
+        (b'{"text": "x"}', "label: field required"),
+        (b'{"sentence": "x", "label": 1}', "name the columns with --data.text"),
+        (b'{"text": ["x"], "label": 1}', "text.str: input should be a valid string"),
+        (b'{"text": "x", "label": null}', "label.str: input should be a valid string"),
+        (b'{"text": "\\ud800", "label": 1}', "train.jsonl:1 is not valid JSON"),
+        (b'{"text": "x", "label": ' + b"1" * 5000 + b"}", "too many digits"),
+        (b'{"text": "x", "label": ' + b"[" * 100_000, "nested too deeply"),
     ],
 )
 def test_bad_lines(tmp_path: Path, content: bytes, message: str) -> None:
@@ -110,8 +116,12 @@ def test_bad_tables_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="train.tsv:2 has more columns"):
         LabelledFile.read(data, "train").examples(data)
     (tmp_path / "train.tsv").write_text("text\tlabel\nx\n")
-    with pytest.raises(DataError, match='train.tsv:2 has no "label"'):
+    with pytest.raises(DataError, match="train.tsv:2 does not have the expected form"):
         LabelledFile.read(data, "train").examples(data)
+    (tmp_path / "train.tsv").unlink()
+    os.mkfifo(tmp_path / "train.tsv")
+    with pytest.raises(DataError, match="it is a pipe, not a file"):
+        LabelledFile.read(data, "train")
     (tmp_path / "train.tsv").unlink()
     with pytest.raises(DataError, match="cannot read"):
         LabelledFile.read(data, "train")

@@ -40,23 +40,28 @@ def test_an_unanswerable_question() -> None:
 
 
 BAD_FILES = {
-    b"{": "is not JSON",
-    b"\xff\xfe": "is not JSON",
-    b"[]": "not in SQuAD's form",
-    b'{"data": {}}': "not in SQuAD's form",
-    b'{"data": [{"title": "x"}]}': 'article 0 has no list "paragraphs"',
-    b'{"data": [{"paragraphs": [{"qas": []}]}]}': 'paragraph 0 of article 0 has no text "context"',
-    b'{"data": [{"paragraphs": [{"context": "x"}]}]}': 'has no list "qas"',
+    b"{": "is not valid JSON",
+    b"\xff\xfe": "is not valid JSON",
+    b"[" * 100_000: "nested too deeply",
+    b'{"data": [' + b"1" * 5000 + b"]}": "too many digits",
+    b"[]": "should be a valid dictionary",
+    b'{"data": {}}': "data: input should be a valid list",
+    b'{"data": [{"title": "x"}]}': "data.0.paragraphs: field required",
+    b'{"data": [{"paragraphs": [{"qas": []}]}]}': "data.0.paragraphs.0.context: field required",
+    b'{"data": [{"paragraphs": [{"context": "x"}]}]}': "data.0.paragraphs.0.qas: field required",
     b'{"data": []}': "has no questions",
-    b'{"data": [{"paragraphs": [{"context": "\\ud800", "qas": []}]}]}': "not text in UTF-8",
+    b'{"data": [{"paragraphs": [{"context": "\\ud800", "qas": []}]}]}': "is not valid JSON",
     squad(question="  "): "question q1 is empty",
-    squad(question=None): "question q1 has no text",
-    squad(id=None): "has no id",
+    squad(question=None): "question: input should be a valid string",
+    squad(id=None): "a question about 'Berlin is big.' does not have the expected form",
+    squad(id=True): "id.str: input should be a valid string",
     squad(answers=[]): "question q1 has no answer",
-    squad(answers="Berlin"): "no list of answers",
-    squad(answers=[{"text": "Berlin"}]): "without text or answer_start",
-    squad(answers=[{"text": "", "answer_start": 0}]): "without text or answer_start",
-    squad(answers=[{"text": "Berlin", "answer_start": -6}]): "without text or answer_start",
+    squad(answers="Berlin"): "answers: input should be a valid list",
+    squad(answers=[{"text": "Berlin"}]): "answers.0.answer_start: field required",
+    squad(answers=[{"text": "", "answer_start": 0}]): "answers.0.text: string should have at least 1 character",
+    squad(answers=[{"text": "Berlin", "answer_start": -6}]): "answers.0.answer_start: input should be greater",
+    squad(answers=[{"text": "Berlin", "answer_start": "0"}]): "answers.0.answer_start: input should be a valid integer",
+    squad(is_impossible="no"): "is_impossible: input should be a valid boolean",
 }
 
 
@@ -78,8 +83,9 @@ def test_bad_questions_can_be_left_out() -> None:
     content = json.loads(squad())
     entries = content["data"][0]["paragraphs"][0]["qas"]
     entries += [{**entries[0], "id": "q2", "question": ""}, {**entries[0], "id": "q3", "answers": []}, dict(entries[0])]
+    entries += [{**entries[0], "id": []}, {"id": "q4"}, 7, None]
     found = parse_squad(json.dumps(content).encode(), "f.json", unanswerable=False, skip=True)
-    assert [question.id for question in found.questions] == ["q1"] and found.skipped == 3
+    assert [question.id for question in found.questions] == ["q1"] and found.skipped == 7
     with pytest.raises(DataError, match="has no questions"):
         parse_squad(squad(question=""), "f.json", unanswerable=False, skip=True)
 
