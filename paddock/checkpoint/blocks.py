@@ -15,6 +15,7 @@ from torch import Tensor, uint8
 
 from paddock.documents import Document
 from paddock.errors import DataError
+from paddock.files import no_follow
 
 BLOCK = 1 << 18
 """Small enough that a shard's ragged ends cost little, large enough that the work is not in the counting."""
@@ -51,7 +52,7 @@ class BlockWriter:
     """Writes a file from its beginning to its end."""
 
     def __init__(self, path: Path) -> None:
-        self._stream = path.open("xb")  # the folder is new
+        self._stream = open(path, "wb", opener=no_follow)  # noqa: SIM115 - closed by close()
         self._length = self._checksum = 0
         self._checksums: list[str] = []
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
@@ -45,11 +46,10 @@ def addresses_listened_on(process: int) -> list[str]:
     """Of a process and all that came of it."""
     inodes = set()
     for one in descendants(process):
-        for link in Path(f"/proc/{one}/fd").glob("*"):
-            try:
-                inodes.add(os.readlink(link))
-            except FileNotFoundError:
-                continue
+        with suppress(FileNotFoundError, ProcessLookupError):  # it goes while we look
+            for descriptor in os.listdir(f"/proc/{one}/fd"):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    inodes.add(os.readlink(f"/proc/{one}/fd/{descriptor}"))
     found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         if not Path(table).exists():
