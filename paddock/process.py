@@ -29,7 +29,7 @@ _OUTLIVES_TERMINAL = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *(() if _OUTLIVES_TERMINAL else (signal.SIGHUP,)))
 """What asks a process to end, and can be heard."""
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds without progress after which a process that was asked to stop is taken to hang."""
 TIMES_THE_LONGEST = 5
 """A process is given as many times what its longest piece of work has taken."""
