@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help quickstart test test-all test-elsewhere lint bench clean
+.PHONY: help quickstart test test-all test-elsewhere fuzz chaos-local audit lint bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -35,6 +35,22 @@ test-all: $(VENV)/installed-dev ## Run the tests, the slow ones too
 test-elsewhere: $(VENV)/installed-dev ## Run the tests as on another machine: an older processor, two busy processes beside
 	$(BIN)/python tests/elsewhere.py -n 2 --dist loadfile --no-loadscope-reorder
 
+SECONDS ?= 60
+fuzz: $(VENV)/installed-dev ## Damaged inputs for every reader: make fuzz [READER=recipe] [SECONDS=600] [SEED=1]
+	$(BIN)/python tests/fuzz $(if $(READER),--reader $(READER)) --seconds $(SECONDS) --seed $(or $(SEED),0) \
+	  $(if $(READER),,--csv benchmarks/results/fuzz.csv)
+
+FAULTS ?= 32
+chaos-local: $(VENV)/installed-dev ## Faults against small runs: make chaos-local [FAULTS=300] [SEED=1] [KINDS="kill full_disk"]
+	$(BIN)/python tests/chaos --faults $(FAULTS) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos.csv)
+
+$(VENV)-audit/bin/pip-audit:
+	$(PYTHON) -m venv $(VENV)-audit
+	-$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+
+audit: $(VENV)/installed-dev $(VENV)-audit/bin/pip-audit ## Pins against known advisories, security rules, no pickles, no open sockets
+	$(BIN)/python tests/audit.py $(VENV)-audit/bin/pip-audit
+
 lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between rooms
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -47,4 +63,4 @@ bench: $(VENV)/installed-dev ## Measure against the peers; results go to benchma
 	$(BIN)/python benchmarks/data_reading.py
 
 clean: ## Remove what make made
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-audit runs .pytest_cache .mypy_cache .ruff_cache

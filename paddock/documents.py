@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -60,7 +60,8 @@ def parse_json(text: str | bytes, source: str, *, fix: str = "", unique: bool = 
 def shape_json(value: Any, shape: type[Shape], source: str, *, fix: str = "") -> Shape:
     """What was parsed, as the type that it should have."""
     try:
-        return _adapter(shape).validate_python(value)
+        found: Shape = _adapter(cast(Any, shape)).validate_python(value)
+        return found
     except (ValidationError, RecursionError) as error:
         raise DataError(f"{source} does not have the expected form", why=_first_problem(error), fix=fix) from None
 
@@ -102,7 +103,8 @@ class Parser(Generic[Shape]):
 
     @cached_property
     def _validate(self) -> Callable[[str | bytes], Shape]:
-        return _adapter(self._shape).validate_json
+        adapter: TypeAdapter[Shape] = _adapter(cast(Any, self._shape))
+        return adapter.validate_json
 
     def __call__(self, text: str | bytes, source: str) -> Shape:
         try:
@@ -116,8 +118,8 @@ class Parser(Generic[Shape]):
 
 
 @cache
-def _adapter(shape: type[Shape]) -> TypeAdapter[Shape]:
-    return TypeAdapter(shape)
+def _adapter(shape: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)  # type: ignore[arg-type]
 
 
 def _first_problem(error: ValidationError | RecursionError) -> str:

@@ -67,6 +67,8 @@ class CheckFailed(UserError):
     exit_code = 7
 
 
+STOPPED = 8
+"""The exit code of work that a signal stopped: it is saved and can go on. No error, and not done either."""
 LONGEST_SHOWN = 200
 """Characters of a value that a message repeats."""
 

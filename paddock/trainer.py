@@ -24,7 +24,7 @@ from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import user_path
 from paddock.launch.options import LaunchOptions
 from paddock.tasks.registry import name_datasets, task_called
-from paddock.telemetry.jsonl import MetricsFollower, OnMetrics
+from paddock.telemetry.jsonl import OnMetrics
 from paddock.training.callbacks import Callback
 
 Checkpoint = bool | str | Path | None
@@ -72,13 +72,14 @@ class Trainer:
     def train(
         self, resume_or_finetune_from_checkpoint: Checkpoint = False, do_finetune: bool = False
     ) -> dict[str, Any]:
-        """Train to the end of the recipe; returns the step and loss it came to, the best metrics, and `run_dir`.
+        """Train to the end of the recipe; returns the step and loss it came to, the best metrics, `run_dir`, and
+        `stopped`: None, or what stopped it before its end, such as "SIGTERM"; then it can go on.
 
         A checkpoint is True (the newest one of this trainer's run), a run, a checkpoint or a Hugging Face folder. It
         is resumed: weights, optimizer, schedule and data position. With `do_finetune` only its weights are taken.
         """
         from paddock.jobs.train import train
-        from paddock.training.run_directory import default_run_dir, outcome_of
+        from paddock.training.run_directory import outcome_of
 
         source = resume_or_finetune_from_checkpoint
         recipe, run_dir = self.recipe, self.run_dir
@@ -97,13 +98,13 @@ class Trainer:
             resume = Path(load).is_file() and not do_finetune
             recipe = _with(recipe, checkpoint={"load": load, "weights_only": do_finetune, "resume": resume})
         if run_dir is None or (recipe.checkpoint.load != "auto" and (run_dir / "config.yaml").exists()):
-            run_dir = default_run_dir(self.name)
+            run_dir = None  # a new one
         inside = [callback for callback in self.callbacks if isinstance(callback, Callback)]
         outside = [callback for callback in self.callbacks if not isinstance(callback, Callback)]
-        with MetricsFollower(run_dir / "metrics.jsonl", outside):
-            self.run_dir = train(self.name, recipe, self.launch, run_dir, inside)
+        outcome = train(self.name, recipe, self.launch, run_dir, callbacks=inside, on_metrics=outside)
+        self.run_dir = outcome.run_dir
         self.recipe = _with(recipe, checkpoint={"load": None, "weights_only": False, "resume": False})
-        return {**outcome_of(self.run_dir), "run_dir": str(self.run_dir)}
+        return {**outcome_of(self.run_dir), "run_dir": str(self.run_dir), "stopped": outcome.stopped_by}
 
     def evaluate(self, eval_checkpoint: Checkpoint = False) -> dict[str, Any]:
         """Metrics over the whole validation set. True, or False after training, takes this trainer's newest

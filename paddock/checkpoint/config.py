@@ -37,6 +37,11 @@ class CheckpointConfig(ConfigModel):
     """Go on also where a file, a checkpoint.pth.tar of the ImageNet example, stopped: its epoch, its momentum, its best
     accuracy. Without it a file gives its weights only; runs and checkpoints go on by themselves."""
 
+    allow_changes: bool = False
+    """Go on also where the seed, the training data or the length of its samples are others than those of the
+    checkpoint. The position in the data is kept as a number: under another order some samples repeat, and some are left
+    out."""
+
     @model_validator(mode="after")
     def _loads_something(self) -> CheckpointConfig:
         if self.weights_only and self.load is None:

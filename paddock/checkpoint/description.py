@@ -61,6 +61,8 @@ class Description(Document):
     best: dict[str, float]
     """The metrics of the best evaluation."""
     best_step: Count
+    best_of: dict[str, int | str] = Field(default_factory=dict)
+    """What they were measured on; older checkpoints do not say."""
     loss_scale: LossScaleState
     recipe: SavedRecipe | None = None
     versions: dict[str, Any] = Field(default_factory=dict)

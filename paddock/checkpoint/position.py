@@ -24,11 +24,11 @@ def describe_position(seed: int, fingerprint: Mapping[str, int | str]) -> dict[s
     return {"train.seed": seed, **fingerprint}
 
 
-def check_position(path: Path, description: Description, position: Mapping[str, int | str]) -> None:
-    """An error, if a run that goes on from the checkpoint at `path` would not find its next sample. Checkpoints from
-    before positions were described say nothing, and pass."""
+def check_position(path: Path, description: Description, position: Mapping[str, int | str], allowed: bool) -> None:
+    """An error, if a run that goes on from the checkpoint at `path` would not find its next sample, unless that is
+    `allowed`. Checkpoints from before positions were described say nothing, and pass."""
     saved = description.data_position
-    if saved is None or not description.step:
+    if saved is None or not description.step or allowed:
         return
     changed = [name for name in {**saved, **position} if saved.get(name) != position.get(name)]
     if changed:
@@ -37,7 +37,8 @@ def check_position(path: Path, description: Description, position: Mapping[str, 
             "; ".join(f"{name} = {value}" for name, value in here.items()),
             why=f"{path} is at sample {description.samples} with {_listed(there)}; which points elsewhere now: "
             "samples would repeat or be left out",
-            fix=f"go back to {_listed(there)}, {_weights_only(path)}",
+            fix=f"go back to {_listed(there)}, {_weights_only(path)}; or go on all the same, with "
+            "--checkpoint.allow-changes",
         )
 
 

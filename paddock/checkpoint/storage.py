@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from paddock.checkpoint.blocks import COPY_AGAIN, FileRecord, damaged
+from paddock.checkpoint.blocks import COPY_AGAIN, damaged
 from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
 from paddock.documents import Document, parse_document, read_text, shape_json
@@ -34,6 +34,8 @@ from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree
 from paddock.messages import PeerFailed, error_from_json, error_to_json
 from paddock.parallel.world import gather_texts
 from paddock.process import unhurried
+
+T = TypeVar("T")
 
 DESCRIPTION = "checkpoint.json"
 FORMAT = 2

@@ -69,13 +69,19 @@ def parse_recipe_command(
 
 
 def apply_flags(
-    options: type[Options], verb: str, name: str, recipe: Recipe, flags: list[str], subject: str
+    options: type[Options],
+    verb: str,
+    name: str,
+    recipe: Recipe,
+    flags: list[str],
+    subject: str,
+    launch: LaunchOptions = LaunchOptions(),  # noqa: B008 - frozen
 ) -> RecipeCommand[Options]:
-    """Override the fields of `recipe` by flags; the verb's own options and the launch flags are read beside."""
+    """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
     flags, notes = translate(flags, recipe)
     flags = normalise(flags, type(recipe))
-    parts = {"options": mirror(options()), "launch": mirror(LaunchOptions()), "body": mirror(recipe)}
+    parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
     command = make_dataclass(
         "Command", [(name, Annotated[type(part), tyro.conf.arg(name="", help="")]) for name, part in parts.items()]
     )

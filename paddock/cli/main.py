@@ -12,9 +12,11 @@ from importlib import import_module
 from paddock import __version__
 from paddock.errors import DataError, UserError, did_you_mean, shown
 from paddock.process import claim, leave, too_little_memory
+from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
 
 VERBS = {
     "train": "train the model of a recipe",
+    "resume": "go on with a run that was stopped, or further than it went",
     "evaluate": "what a trained model is worth on the whole validation set",
     "generate": "let a trained model continue your text",
     "predict": "answer questions, or tell what a text or an image is, with a trained model",
@@ -37,12 +39,14 @@ NARROWEST, WIDEST = 40, 400
 def main(arguments: list[str] | None = None) -> None:
     """The `paddock` command."""
     claim()
+    open_closed_streams()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes a tenth of a help page's time
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _limit_columns()
     if not {"-h", "--help"}.isdisjoint(arguments):
         gc.disable()  # the process ends with the page, which takes a twentieth less time
-    code = run(arguments)
+    with outliving_readers("stderr"):  # remarks and errors that nobody hears are no reason to end
+        code = run(arguments)
     if "RANK" in os.environ:  # torchrun started this process and others
         leave(code)
     sys.exit(code)
@@ -64,8 +68,9 @@ def run(arguments: list[str]) -> int:
         if verb not in VERBS:
             print(f'error: there is no verb "{verb}"\n  fix: {did_you_mean(verb, list(VERBS))}', file=sys.stderr)
             return 2
-        import_module(f"paddock.cli.{verb}").main(rest)
-        return 0
+        code: int | None = import_module(f"paddock.cli.{verb}").main(rest)
+        sys.stdout.flush()
+        return code or 0
     except UserError as error:
         if debug:
             raise
@@ -76,7 +81,7 @@ def run(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: that is its right, and not an error of ours.
-        sys.stderr.close()
+        lead_nowhere(sys.stdout)
         return 0
     except Exception as error:
         told = None if debug else _refused_path(error) or too_little_memory(error)
@@ -130,6 +135,7 @@ def overview() -> str:
         "  paddock doctor                             what this machine can do",
         "",
         "exit codes: 0 done, 1 unexpected, 2 config or usage, 3 environment or launch, 4 data, 5 numerics,",
-        "            6 hang, 7 a check failed.  --debug shows the stack trace behind an error.",
+        "            6 hang, 7 a check failed, 8 stopped by a signal: saved, and `paddock resume` goes on.",
+        "            --debug shows the stack trace behind an error.",
     ]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.cli.arguments import parse_recipe_command
-from paddock.errors import ConfigError
+from paddock.errors import STOPPED, ConfigError
 from paddock.launch.options import check_world
 from paddock.telemetry import format as show
 
@@ -21,7 +21,7 @@ class TrainOptions:
     """Train the model of a recipe.
 
     RECIPE is a shipped name such as gpt2/tiny, or a YAML file. Every field of it is a flag below; defaults shown
-    are the recipe's. Ctrl-C finishes the step, saves a checkpoint and stops; --checkpoint.load auto goes on."""
+    are the recipe's. Ctrl-C finishes the step, saves a checkpoint and stops (exit code 8); `paddock resume` goes on."""
 
     run_dir: Path | None = None
     """Where everything of the run goes; default runs/<recipe>-<time>."""
@@ -62,7 +62,7 @@ class TrainOptions:
             check_world("--world", self.world)
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> int:
     command = parse_recipe_command(TrainOptions, "train", arguments)
     options = command.options
     options.check()
@@ -77,7 +77,8 @@ def main(arguments: list[str]) -> None:
     elif not options.dry_run:
         from paddock.jobs.train import train
 
-        train(command.name, command.recipe, command.launch, options.run_dir)
+        outcome = train(command.name, command.recipe, command.launch, options.run_dir)
+        return STOPPED if outcome.interrupted else 0
     elif options.world is None:
         from paddock.cli.check import show_config
 
@@ -87,6 +88,7 @@ def main(arguments: list[str]) -> None:
 
         result = dry_run(command.recipe, options.world, options.rank)
         print(json.dumps(result.to_dict()) if options.json else dry_run_page(command.name, result))
+    return 0
 
 
 def dry_run_page(name: str, result: DryRun) -> str:

@@ -6,8 +6,9 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,30 +20,50 @@ from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import user_path
-from paddock.launch.environment import launch_flags, under_torchrun, world_of
+from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
+from paddock.streams import outliving_readers
+from paddock.versions import redacted
 
 if TYPE_CHECKING:
+    from paddock.parallel.world import World
     from paddock.planning.footprint import Footprint
     from paddock.tasks.task import Task
+    from paddock.telemetry.jsonl import OnMetrics
     from paddock.telemetry.meter import ThroughputMeter
     from paddock.telemetry.stream import MetricStream, Sink
     from paddock.training.callbacks import Callback
     from paddock.training.run import Progress, TrainingRun
 
 
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """Where a run is, and whether it came to its end."""
+
+    run_dir: Path
+    stopped_by: str | None
+    """What ended it before its last step: a signal's name, or what a callback said."""
+    interrupted: bool
+    """Whether that was a signal: it has saved what it had, and can go on."""
+
+
 def train(
-    name: str, recipe: Recipe, launch: LaunchOptions, run_dir: Path | None, callbacks: Sequence[Callback] = ()
-) -> Path:
-    """Train over all the processes that `launch` asks for; returns the run directory. `callbacks` are objects of this
-    process, so they see a run that it makes itself."""
+    name: str,
+    recipe: Recipe,
+    launch: LaunchOptions,
+    run_dir: Path | None,
+    *,
+    callbacks: Sequence[Callback] = (),
+    on_metrics: Sequence[OnMetrics] = (),
+    resumes: bool = False,
+) -> TrainingOutcome:
+    """Train over all the processes that `launch` asks for. `callbacks` are objects of this process, so they see a run
+    that it makes itself; `on_metrics` hear of its records, wherever it runs. One who `resumes` a run wants it to get
+    further: that it is at its end is then an error."""
     from paddock.devices import select
-    from paddock.tasks.registry import prepare_data
-    from paddock.training.callbacks import handed_over
-    from paddock.training.run_directory import default_run_dir
 
     launch.check()
     world_size = world_of(launch)
@@ -63,45 +84,88 @@ def train(
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    wanted = run_dir or default_run_dir(name)
-    payload: dict[str, Any] = {"recipe": recipe.to_dict(), "number": next(_runs_of_this_process)}
+    job = Job(recipe, arithmetic, process_counts(launch), resumes)
+    with outliving_readers():
+        return _start(job, name, launch, run_dir, callbacks, on_metrics)
 
-    def decide() -> str:
-        set_up(recipe, arithmetic, wanted)
-        return str(wanted)
 
-    with handed_over(callbacks) as keys:
-        payload["callbacks"] = keys
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained, checked, before it has a directory."""
+
+    recipe: Recipe
+    arithmetic: Arithmetic
+    processes: dict[str, int]
+    """How many there are, as launch options."""
+    resumes: bool
+
+
+def _start(
+    job: Job,
+    name: str,
+    launch: LaunchOptions,
+    run_dir: Path | None,
+    callbacks: Sequence[Callback],
+    on_metrics: Sequence[OnMetrics],
+) -> TrainingOutcome:
+    """Make or find the run directory, and let all processes begin."""
+    from paddock.tasks.registry import prepare_data
+    from paddock.telemetry.jsonl import MetricsFollower
+    from paddock.training.callbacks import handed_over
+    from paddock.training.run_directory import new_run_dir
+    from paddock.training.run_lock import locked
+
+    number = next(_runs_of_this_process)
+    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes}
+    with ExitStack() as stack:
+
+        def decide() -> str:
+            place = run_dir or new_run_dir(name)
+            lock = stack.enter_context(locked(place, _verb(job.resumes), is_new=run_dir is None))
+            attempt = set_up(job, place)
+            lock.share()
+            return json.dumps([str(place), attempt])
+
+        payload["callbacks"] = stack.enter_context(handed_over(callbacks))
         if under_torchrun():
-            return _start(payload, launch, Path(_first_said(payload["number"], str(wanted))))
-        # A machine with a filesystem of its own still has to find or build what it reads.
-        with agreed(launch, decide, lambda _: prepare_data(recipe)) as decided:
-            return _start(payload | {"is_set_up": True}, launch, Path(decided))
+            place = run_dir or _shared_run_dir(number, name)
+        else:
+            # A machine with a filesystem of its own still has to find or build what it reads.
+            decided = stack.enter_context(agreed(launch, decide, lambda _: prepare_data(job.recipe)))
+            place, payload["attempt"] = Path(json.loads(decided)[0]), json.loads(decided)[1]
+        payload["run_dir"] = str(place)
+        stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
+        ended = run("paddock.jobs.train:work", payload, launch, place, stops_cleanly=True)
+        return TrainingOutcome(place, **ended)
+
+
+def _verb(resumes: bool) -> str:
+    return "resume" if resumes else "train"
 
 
 _runs_of_this_process = count()
 """Numbers them, in every process and in every attempt alike: by its number an attempt knows a run of the last one."""
 
 
-def _first_said(number: int, run_dir: str) -> str:
-    """Under torchrun every process names the directory by its own clock, in every attempt: the first one counts."""
-    from paddock.parallel.attempts import first_said
+def _shared_run_dir(number: int, name: str) -> Path:
+    """Under torchrun: rank 0 makes the directory, in the first attempt, and everybody learns its name. Where no store
+    tells it before all have met, the others may leave the traces of an early failure elsewhere."""
+    from paddock.parallel.attempts import said_by_main
+    from paddock.training.run_directory import name_run_dir, new_run_dir
 
-    return first_said(f"directory of run {number}", run_dir)
-
-
-def _start(payload: dict[str, Any], launch: LaunchOptions, run_dir: Path) -> Path:
-    run("paddock.jobs.train:work", payload | {"run_dir": str(run_dir)}, launch, run_dir, stops_cleanly=True)
-    return run_dir
+    said = said_by_main(f"directory of run {number}", lambda: str(new_run_dir(name)))
+    return name_run_dir(name) if said is None else Path(said)
 
 
-def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
-    """What one process does before all begin: weights and data, looked at once, and the run directory."""
+def set_up(job: Job, run_dir: Path) -> int:
+    """What one process does before all begin: weights and data, looked at once, and the run directory, which it has
+    locked. Returns the number of the attempt."""
     from paddock.tasks.registry import build_task, prepare_data
     from paddock.training.preflight import check_end, check_labels, check_origin
-    from paddock.training.run import total_steps
+    from paddock.training.run import step_limits
     from paddock.training.run_directory import check_run_dir, make_run_dir
 
+    recipe = job.recipe
     goes_on = continues(recipe.checkpoint, run_dir)
     check_run_dir(run_dir, goes_on)
     if goes_on:
@@ -111,13 +175,18 @@ def set_up(recipe: Recipe, arithmetic: Arithmetic, run_dir: Path) -> None:
     check_labels(recipe, prepared.classes)
     task = build_task(recipe, prepared)
     origin.check_samples(recipe, task)
-    end = total_steps(recipe, arithmetic, task.training_samples().samples_per_epoch)
-    check_end(origin.step, end, str(run_dir if goes_on else recipe.checkpoint.load), goes_on)
+    limits = step_limits(recipe, job.arithmetic, task.training_samples().samples_per_epoch)
+    check_end(origin.step, limits, str(run_dir if goes_on else recipe.checkpoint.load), goes_on, job.resumes)
     if recipe.evaluate.every is not None:
         task.validation_samples()
     for note in task.notes():
         print(f"note: {note}", file=sys.stderr)
-    make_run_dir(run_dir, to_yaml(recipe), prepared, sys.argv)
+    return make_run_dir(run_dir, to_yaml(recipe), prepared, _environment(job))
+
+
+def _environment(job: Job) -> dict[str, Any]:
+    """What is kept of how a run was started; `paddock resume` starts as many processes again."""
+    return {"command": redacted(sys.argv), "processes": job.processes}
 
 
 def _check_beginning(run_dir: Path) -> None:
@@ -143,12 +212,10 @@ def continues(checkpoint: CheckpointConfig, run_dir: Path) -> bool:
     return user_path(load).resolve() == run_dir.resolve() and not holds_others
 
 
-def work(payload: dict[str, Any]) -> None:
-    """One process's part in a training run."""
-    from paddock.checkpoint.storage import run_together
+def work(payload: dict[str, Any]) -> dict[str, Any]:
+    """One process's part in a training run. Returns what ended it."""
     from paddock.devices import select
     from paddock.launch.stop import StopRequest
-    from paddock.parallel.attempts import is_noted, note
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
     from paddock.telemetry.meter import ThroughputMeter
@@ -159,16 +226,13 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.training.run import TrainingRun
 
     recipe = recipe_from_dict(payload["recipe"])
-    with StopRequest() as stop, join_world(select(recipe.train.device)) as world:
-        run_dir = Path(world.broadcast(payload["run_dir"]))
+    with (
+        outliving_readers(),
+        StopRequest() as stop,
+        join_world(select(recipe.train.device)) as world,
+        _begun_attempt(payload, recipe, world) as (recipe, run_dir, attempt),
+    ):
         arithmetic = check_recipe(recipe, world.size)
-        begun = f"run {payload['number']} is set up"
-        if world.broadcast(str(is_noted(begun))) == "True":
-            recipe = restarted(recipe, world.broadcast(str(has_checkpoint(run_dir))) == "True")
-        elif not payload.get("is_set_up"):
-            run_together((lambda: set_up(recipe, arithmetic, run_dir)) if world.is_main else None)
-        if world.is_main:
-            note(begun)
         run = TrainingRun(
             recipe,
             arithmetic,
@@ -183,7 +247,7 @@ def work(payload: dict[str, Any]) -> None:
         _show_beginning(run, arithmetic, peak)
         meter = ThroughputMeter(peak_flops=peak, devices=world.size)
         started = time.perf_counter()
-        with MetricStream(_sinks(run)) as stream:
+        with MetricStream(_sinks(run, attempt)) as stream:
             _describe_metrics(stream, run.task)
             with run.checkpoints:
                 progress = TrainingLoop(run, stream, meter).train()
@@ -191,6 +255,39 @@ def work(payload: dict[str, Any]) -> None:
             stream.log((), summary)
         if world.is_main:
             _show_end(run, progress, summary, time.perf_counter() - started)
+        return {"stopped_by": progress.stopped_by, "interrupted": progress.interrupted}
+
+
+@contextmanager
+def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Iterator[tuple[Recipe, Path, int]]:
+    """Rank 0 holds the run directory, in which a launcher has set up the run, or does so now; an agent that started all
+    processes anew begins another attempt. Gives the recipe that this attempt goes by, the directory, and on rank 0 the
+    attempt's number."""
+    from paddock.checkpoint.storage import run_together
+    from paddock.parallel.attempts import is_noted, note
+    from paddock.training.run_directory import begin_attempt
+    from paddock.training.run_lock import joined, locked
+
+    run_dir, attempt = Path(world.broadcast(payload["run_dir"])), payload.get("attempt", 0)
+    topic = f"run {payload['number']} is set up"
+    is_restart = world.broadcast(str(is_noted(topic))) == "True"
+    if is_restart:
+        recipe = restarted(recipe, world.broadcast(str(has_checkpoint(run_dir))) == "True")
+
+    def begin() -> None:
+        nonlocal attempt
+        if attempt:
+            stack.enter_context(joined(run_dir))
+            return
+        stack.enter_context(locked(run_dir, _verb(payload["resumes"])))
+        counts = process_counts(LaunchOptions())
+        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"])
+        attempt = begin_attempt(run_dir, to_yaml(recipe), _environment(job)) if is_restart else set_up(job, run_dir)
+        note(topic)
+
+    with ExitStack() as stack:
+        run_together(begin if world.is_main else None)
+        yield recipe, run_dir, attempt
 
 
 def restarted(recipe: Recipe, has_checkpoint: bool) -> Recipe:
@@ -208,7 +305,7 @@ def has_checkpoint(run_dir: Path) -> bool:
     return CheckpointDirectory(run_dir, keep=None, is_main=False).latest() is not None
 
 
-def _sinks(run: TrainingRun) -> list[Sink]:
+def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
     """Where metrics go: of the main process alone."""
     from paddock.telemetry.console import ConsoleSink
     from paddock.telemetry.jsonl import JsonLinesSink
@@ -219,14 +316,14 @@ def _sinks(run: TrainingRun) -> list[Sink]:
         return []
     step, log = run.progress.step, run.recipe.log
     sinks: list[Sink] = [
-        JsonLinesSink(run.run_dir / "metrics.jsonl", resume_step=step),
+        JsonLinesSink(run.run_dir / "metrics.jsonl", attempt=attempt, resume_step=step),
         LogFileSink(run.run_dir / "log.txt", run.total_steps),
         ConsoleSink(run.total_steps, start_step=step),
     ]
     if log.file is not None:
         sinks.append(LogFileSink(Path(log.file), run.total_steps))
     if log.tensorboard:
-        sinks.append(TensorBoardSink(run.run_dir / "tensorboard"))
+        sinks.append(TensorBoardSink(run.run_dir / "tensorboard", resume_step=step))
     return sinks
 
 
@@ -305,6 +402,7 @@ def _card(
         ("data", recipe.data.describe()),
         ("steps", f"{run.progress.step} → {run.total_steps}"),
         ("begins from", run.begun_from),
+        *(("changed", change) for change in run.changes),
         ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),
         ("precision", recipe.precision.compute + (", compiled" if run.compiled else "")),
         ("memory", f"{memory} a process for weights, gradients and optimizer, before activations"),
@@ -343,5 +441,6 @@ def _show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], s
     elif run.checkpoints.latest() is None:
         end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows, [])
     else:
-        go_on = f"paddock train {name}/config.yaml --run-dir {name} --checkpoint.load auto{launch_flags()}"
+        several = process_counts(LaunchOptions())["nnodes"] > 1
+        go_on = f"paddock resume {name}" + (" --node-rank … --master-addr …" if several else "")
         end_card(f"stopped by {progress.stopped_by}; a checkpoint is saved", rows, [go_on])

@@ -20,13 +20,12 @@ def world_of(options: LaunchOptions) -> int:
     return options.world_size if options.world_size > 1 and not under_torchrun() else place_in_job().world_size
 
 
-def launch_flags() -> str:
-    """What would start as many processes as this one finds itself among, to be put behind a command."""
-    everywhere, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    if everywhere == 1:
-        return ""
-    nodes = everywhere // here
-    return f" --nproc-per-node {here}" + (f" --nnodes {nodes} --node-rank … --master-addr …" if nodes > 1 else "")
+def process_counts(options: LaunchOptions) -> dict[str, int]:
+    """How many processes on how many machines there are or will be, as launch options that start as many again."""
+    if not under_torchrun():
+        return {"nproc_per_node": options.nproc_per_node, "nnodes": options.nnodes}
+    place = place_in_job()
+    return {"nproc_per_node": place.local_world_size, "nnodes": place.world_size // place.local_world_size}
 
 
 def num_cores() -> int:

@@ -20,10 +20,10 @@ from paddock.errors import MachineError, bad_value
 from paddock.files import scratch_folder
 from paddock.launch import failure
 from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment, world_of
-from paddock.launch.nodes import SECONDS_TO_MEET, could_not_meet, open_store
-from paddock.launch.options import LaunchOptions
+from paddock.launch.nodes import SECONDS_TO_MEET, open_store
+from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.target import check_target, resolve
-from paddock.parallel.rendezvous import check_interfaces
+from paddock.parallel.rendezvous import check_interfaces, could_not_meet
 from paddock.plugins import modules_for_workers
 
 if TYPE_CHECKING:
@@ -36,29 +36,31 @@ __all__ = ["run", "under_torchrun"]
 
 def run(
     target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path, *, stops_cleanly: bool = False
-) -> None:
+) -> Any:
     """Call `target` ("paddock.module:function") with `payload` in every process, and wait for all of them.
 
     A target that `stops_cleanly` opens a StopRequest, and is waited for when it is asked to stop. Returns when the
-    job is done or has so stopped. Raises what the first failing rank raised if that is a UserError, else WorkerFailed;
-    KeyboardInterrupt or SystemExit if a signal ended it otherwise.
+    job is done or has so stopped: what the target returned, plain values, in the first process of this machine. Raises
+    what the first failing rank raised if that is a UserError, else WorkerFailed; KeyboardInterrupt or SystemExit if a
+    signal ended it otherwise.
     """
     options.check()
     check_target(target)
     world_of(options)  # raises, where the environment is wrong, before anybody waits for others
     payload = json.loads(json.dumps(payload))  # in place or not, the target sees the same types
     if under_torchrun():
-        _run_as_rank(target, payload, options, run_dir)
-    elif options.world_size == 1:
-        resolve(target)(payload)
-    else:
-        with scratch_folder() as reports:
-            spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
-            spec |= {"modules": modules_for_workers(), "path": sys.path}
-            _run_many(spec, options, run_dir / "errors", reports)
+        return _run_as_rank(target, payload, options, run_dir)
+    if options.world_size == 1:
+        return resolve(target)(payload)
+    with scratch_folder() as reports:
+        spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
+        spec |= {"modules": modules_for_workers(), "path": sys.path}
+        _run_many(spec, options, run_dir / "errors", reports)
+        result = reports / f"rank{options.node_rank * options.nproc_per_node}.result"
+        return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None  # it left by sys.exit(0)
 
 
-def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> None:
+def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> Any:
     if options.world_size > 1:
         raise bad_value(
             "--nproc-per-node" if options.nproc_per_node > 1 else "--nnodes",
@@ -67,7 +69,7 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
             "give it to torchrun or to paddock, not to both",
         )
     try:
-        resolve(target)(payload)
+        return resolve(target)(payload)
     except Exception as error:
         failure.record(error, int(os.environ["RANK"]), errors=run_dir / "errors")
         raise
@@ -90,7 +92,8 @@ def _run_many(job: dict[str, Any], options: LaunchOptions, errors: Path, reports
             with supervisor.handling_signals():
                 supervisor.run()
         except DistError as error:
-            raise could_not_meet(options, error) from error
+            where = f"{options.master_addr or 'this machine'}, port {options.master_port or DEFAULT_PORT}"
+            raise could_not_meet(where, error) from error
         except OSError as error:
             raise MachineError(
                 f"cannot start {options.nproc_per_node} processes",

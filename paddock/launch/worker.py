@@ -40,7 +40,8 @@ def main() -> None:
     (reports / f"rank{rank}.ready").touch()
     try:
         import_all(spec["modules"], spec["path"])
-        resolve(spec["target"])(spec["payload"])
+        result = resolve(spec["target"])(spec["payload"])
+        (reports / f"rank{rank}.result").write_text(json.dumps(result), encoding="utf-8")
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code:
             leave(record(error, rank, errors=Path(spec["errors"]), reports=reports))

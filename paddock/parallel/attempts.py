@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from uuid import uuid4
 
 from torch.distributed import PrefixStore, Store
@@ -14,12 +15,16 @@ from torch.distributed import PrefixStore, Store
 from paddock.parallel.rendezvous import agent_store
 
 
-def first_said(topic: str, value: str) -> str:
-    """What the first of all processes of all attempts said on a topic; the same for everyone."""
-    store = agent_store()
+def said_by_main(topic: str, say: Callable[[], str]) -> str | None:
+    """What rank 0 said on a topic, in the first attempt that came to it; the same for everyone. Without an agent's
+    store the others cannot hear it: None."""
+    store, is_main = agent_store(), os.environ["RANK"] == "0"
     if store is None:
-        return value
-    said: bytes = store.compare_set(f"paddock/{topic}", "", value)
+        return say() if is_main else None
+    key = f"paddock/{topic}"
+    if is_main and not store.check([key]):
+        store.set(key, say())
+    said: bytes = store.get(key)
     return said.decode()
 
 

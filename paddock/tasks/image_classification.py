@@ -22,9 +22,11 @@ from paddock.data.images.transforms import normalise, stack
 from paddock.errors import DataError
 from paddock.models.config import IGNORED, ModelConfig, SampleShape
 from paddock.models.layers.basic import widest
-from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 TOP = 5
+LOOKED_INTO = 32
+"""Images whose content tells one set of files from another."""
 SKIPPED = "skipped"
 """The entry of samples, and of a batch where there are any, with the numbers of images that could not be read."""
 
@@ -72,10 +74,22 @@ class ImageClassification(Task):
         return TrainingImages(self._images("train"), self._data, self._seed)
 
     def fingerprint(self) -> dict[str, int | str]:
+        return self._describe(TRAINING_DATA, "train")
+
+    def held_out_fingerprint(self) -> dict[str, int | str]:
+        """Of files also the content of some, spread over them all."""
+        files, digest = self._prepared.files.get("val"), hashlib.sha256(self._data.source.encode())
+        if files is not None:
+            for index in range(0, len(files), -(-len(files) // LOOKED_INTO)):
+                digest.update(files.read(index))
+        described = self._describe(HELD_OUT_DATA, "val")
+        return {**described, HELD_OUT_DATA: f"{described[HELD_OUT_DATA]}, {digest.hexdigest()[:12]}"}
+
+    def _describe(self, entry: str, part: Part) -> dict[str, int | str]:
         classes = "\n".join(self._prepared.classes) or str(self._classes)
         digest = hashlib.sha256(classes.encode()).hexdigest()[:12]
-        content = f"{len(self._images('train'))} images of {self._classes} classes, {digest}"
-        return {"data.image_size": self._data.image_size, TRAINING_DATA: content}
+        content = f"{len(self._images(part))} images of {self._classes} classes, {digest}"
+        return {"data.image_size": self._data.image_size, entry: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         return EvaluationImages(self._images("val"))

@@ -18,7 +18,7 @@ from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.language.windows import EvaluationSamples, TrainingSamples, find_document_ends
 from paddock.errors import DataError
 from paddock.models.config import IGNORED, ModelConfig
-from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 
 class LanguageModeling(Task):
@@ -61,6 +61,10 @@ class LanguageModeling(Task):
     def fingerprint(self) -> dict[str, int | str]:
         content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])
         return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
+
+    def held_out_fingerprint(self) -> dict[str, int | str]:
+        content = describe_blend(self._blend, self._corpora, [part[1] for part in self._parts])
+        return {"data.sequence_length": self._data.sequence_length, HELD_OUT_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         length, parts = self._data.sequence_length, [part[1] for part in self._parts]

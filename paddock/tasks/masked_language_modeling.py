@@ -20,7 +20,7 @@ from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.tokenizers.load import Tokenizer, check_fits
 from paddock.errors import DataError
 from paddock.models.config import IGNORED, ModelConfig
-from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 SPECIAL = ("cls", "sep", "mask", "pad")
 
@@ -65,6 +65,10 @@ class MaskedLanguageModeling(Task):
     def fingerprint(self) -> dict[str, int | str]:
         content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])
         return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
+
+    def held_out_fingerprint(self) -> dict[str, int | str]:
+        content = describe_blend(self._blend, self._corpora, [part[1] for part in self._parts])
+        return {"data.sequence_length": self._data.sequence_length, HELD_OUT_DATA: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         pairs = zip(self._corpora, self._parts, strict=True)

@@ -24,7 +24,7 @@ from paddock.data.tokenizers.load import text_tokenizer
 from paddock.models.config import IGNORED, ModelConfig
 from paddock.models.layers.basic import widest
 from paddock.tasks.answers import best_spans, no_answer_scores, score_answers, trimmed
-from paddock.tasks.task import INDEX, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import HELD_OUT_DATA, INDEX, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,14 @@ class QuestionAnswering(Task):
         return TrainingQuestions(self._training, self._seed, length)
 
     def fingerprint(self) -> dict[str, int | str]:
-        digest = hashlib.sha256(QuestionFile.read(self._data, "train").raw).hexdigest()[:12]
-        content = f"{len(self._training)} rows, {digest}"
-        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
+        return self._describe(TRAINING_DATA, "train", self._training)
+
+    def held_out_fingerprint(self) -> dict[str, int | str]:
+        return self._describe(HELD_OUT_DATA, "validation", self._validation)
+
+    def _describe(self, entry: str, part: str, rows: QuestionFeatures) -> dict[str, int | str]:
+        digest = hashlib.sha256(QuestionFile.read(self._data, part).raw).hexdigest()[:12]
+        return {"data.sequence_length": self._data.sequence_length, entry: f"{len(rows)} rows, {digest}"}
 
     def validation_samples(self) -> Sequence[Sample]:
         return EvaluationQuestions(self._validation)

@@ -23,7 +23,7 @@ from paddock.data.tokenizers.load import text_tokenizer
 from paddock.errors import DataError, bad_value
 from paddock.models.config import IGNORED, ModelConfig
 from paddock.models.layers.basic import widest
-from paddock.tasks.task import TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
+from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,16 @@ class SequenceClassification(Task):
         return TrainingTexts(rows, self._seed, length)
 
     def fingerprint(self) -> dict[str, int | str]:
-        file = LabelledFile.read(self._data, "train")
+        return self._describe(TRAINING_DATA, "train")
+
+    def held_out_fingerprint(self) -> dict[str, int | str]:
+        return self._describe(HELD_OUT_DATA, "validation")
+
+    def _describe(self, entry: str, part: str) -> dict[str, int | str]:
+        file = LabelledFile.read(self._data, part)
         digest = hashlib.sha256(file.raw).hexdigest()[:12]
         content = f"{len(load_rows(file, self._tokenizer, self._data))} rows, {digest}"
-        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
+        return {"data.sequence_length": self._data.sequence_length, entry: content}
 
     def validation_samples(self) -> Sequence[Sample]:
         file = LabelledFile.read(self._data, "validation")

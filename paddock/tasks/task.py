@@ -22,6 +22,8 @@ INDEX = "index"
 
 TRAINING_DATA = "training data"
 """The entry of a fingerprint about the content of the training data."""
+HELD_OUT_DATA = "held-out data"
+"""The entry of a fingerprint about the content of the validation data."""
 
 
 class Samples(Protocol):
@@ -85,6 +87,10 @@ class Task(Protocol):
         """What decides, besides the seed, which training sample a number stands for: recipe fields by their name, and
         `training data`, a line about the content. The same on every machine and in every layout; cheap to have."""
         return {TRAINING_DATA: f"{self.training_samples().samples_per_epoch:g} samples an epoch"}
+
+    def held_out_fingerprint(self) -> Mapping[str, int | str]:
+        """What decides what an evaluation measures: the same, for the validation samples, as `held-out data`."""
+        return {HELD_OUT_DATA: f"{len(self.validation_samples())} samples"}
 
     def validation_samples(self) -> Sequence[Sample]:
         """In their own order. Where the sequence has `lengths`, batches are made of samples of like length."""

@@ -6,6 +6,10 @@ that holds a Python dict of strings. All three are read into the same shape.
 
 JSON has no nan and no infinity, so we write those as the strings `"nan"`, `"inf"` and `"-inf"` (null would not say
 which), and read them back as numbers.
+
+Every attempt of a run (the first, and each time that it goes on) has a number, which its records bear as `attempt`, and
+begins with a record that also says after which step it goes on: `{"type": "METADATA", "metric": "attempt", "metadata":
+{"number": 2, "after_step": 100}}`. What an earlier attempt had recorded of later steps stays, rewound.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,16 +25,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from paddock.documents import Document, shape_json
 from paddock.errors import DataError
-from paddock.files import atomic_write, disk_errors
+from paddock.files import disk_errors
 from paddock.telemetry.stream import Step, Value
 
 OnMetrics = Callable[[int, dict[str, Any]], None]
 """Called with a step and the metrics that were reported at it, from a thread of its own."""
 POLL_INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""
+ATTEMPT = "attempt"
+"""The key of a record's attempt, and what the record that begins one is about."""
+_ATTEMPT_BEGINS = b'"metric": "attempt"'
 _PREFIXES = ("DLLL ", "TCAPPDLL ", "INFO ")
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "NaN": math.nan, "Infinity": math.inf}
+
+
+class AttemptBegins(Document):
+    """What the first record of an attempt says."""
+
+    number: int
+    after_step: int
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:
@@ -94,24 +108,33 @@ class JsonLinesSink:
     """Appends records to `path`, each in one unbuffered write.
 
     A file that exists belongs to a run that goes on: a last line torn by a crash is dropped, `elapsedtime`
-    continues where it stopped, and metadata that is already there is not repeated. With `resume_step`, the
-    records that the earlier process wrote after that step are dropped too: they are about to come again.
+    continues where it stopped, and metadata that is already there is not repeated. `attempt` numbers the records, and
+    `resume_step` is the step after which the attempt goes on: what is there of later steps counts no more.
     """
 
     def __init__(
-        self, path: str | Path, *, resume_step: int | None = None, clock: Callable[[], float] = time.time
+        self,
+        path: str | Path,
+        *,
+        attempt: int | None = None,
+        resume_step: int = 0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path)
         self._clock = clock
+        self._attempt = {} if attempt is None else {ATTEMPT: attempt}
         self._described: dict[str, dict[str, Any]] = {}
         elapsed_before = 0.0
         with disk_errors(self.path):
             if not self.path.parent.exists():
                 self.path.parent.mkdir(parents=True)
             if self.path.exists():
-                elapsed_before = self._restore(resume_step)
+                elapsed_before = self._restore()
             self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._start = clock() - elapsed_before
+        if attempt is not None:
+            begins = AttemptBegins(number=attempt, after_step=resume_step)
+            self._write({"type": "METADATA", "metric": ATTEMPT, "metadata": begins.model_dump()})
 
     def metadata(
         self, name: str, *, unit: str | None = None, goal: str | None = None, stage: str | None = None
@@ -144,45 +167,77 @@ class JsonLinesSink:
             "elapsedtime": round(now - self._start, 6),
             "datetime": str(datetime.fromtimestamp(now)),
         }
-        rest = encode_record(times | record)
+        rest = encode_record(times | record | self._attempt)
         with disk_errors(self.path):
             while rest:  # a disk that is nearly full takes a part, then refuses the rest with an error
                 rest = rest[self._file.write(rest) :]
 
-    def _restore(self, resume_step: int | None) -> float:
-        """Rewrite the file with the records that stay; returns the last `elapsedtime` among them."""
-        elapsed = 0.0
-        keep = True
-        with atomic_write(self.path, "wb") as output:
-            for line, record in _lines(self.path):
-                if record["type"] == "METADATA":
-                    self._described[record["metric"]] = record["metadata"]
-                else:
-                    step = record.get("step", [])
-                    if resume_step is not None and len(step) == 2:  # a summary goes with the step before it
-                        keep = step[1] <= resume_step
-                    if not keep:
-                        continue
-                elapsed = record.get("elapsedtime", elapsed)
-                output.write(line)
+    def _restore(self) -> float:
+        """Cut off a line that was torn; returns the last `elapsedtime`."""
+        elapsed, end = 0.0, 0
+        for end, record in _records(self.path):  # noqa: B007 - used behind the loop
+            if record["type"] == "METADATA":
+                self._described[record["metric"]] = record["metadata"]
+            elapsed = record.get("elapsedtime", elapsed)
+        with open(self.path, "r+b") as stream:
+            stream.truncate(end)
+            stream.seek(max(end - 1, 0))
+            if stream.read(1) not in (b"", b"\n"):  # it lacks just its newline
+                stream.write(b"\n")
         return elapsed
 
 
-def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
+def read_metrics(path: str | Path, *, rewound: bool = False) -> Iterator[dict[str, Any]]:
     """The records of a metrics file, one at a time, in any of the three spellings.
 
+    Steps that a later attempt did again are given once, as it found them; with `rewound` as often as they were done.
     A last line torn by a crash, or still being written, is left out; anything else that is not a record is a
     `DataError`.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path} does not exist", fix="give the metrics.jsonl of a run directory")
-    return (record for _, record in _lines(path))
+    records = (record for _, record in _records(path))
+    return records if rewound else _last_of_each_step(records, _steps_kept(path))
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _steps_kept(path: Path) -> list[float]:
+    """For what comes before the first attempt in a file, and for every attempt in it: the last step that the later
+    ones left standing."""
+    begins = []
+    with open(path, "rb") as stream:
+        for line in stream:
+            if _ATTEMPT_BEGINS not in line:
+                continue
+            try:
+                record = parse_record(line)
+            except ValueError:  # who reads all lines says which of them is none
+                continue
+            begins.append(shape_json(record.get("metadata"), AttemptBegins, str(path)))
+    kept = [math.inf]
+    for attempt in reversed(begins):
+        kept.append(min(kept[-1], attempt.after_step))
+    return kept[::-1]
+
+
+def _last_of_each_step(records: Iterator[dict[str, Any]], kept: list[float]) -> Iterator[dict[str, Any]]:
+    attempt, stands = 0, True
+    for record in records:
+        if record["type"] == "METADATA":
+            if record["metric"] == ATTEMPT:
+                attempt, stands = attempt + 1, True
+        elif len(record.get("step", ())) == 2:  # a summary goes with the step before it
+            stands = attempt >= len(kept) or record["step"][1] <= kept[attempt]
+        if stands or record["type"] == "METADATA":
+            yield record
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every record, with the number of bytes up to its end."""
+    end = 0
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
+            end += len(line)
             if not line.strip():
                 continue
             try:
@@ -195,7 +250,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                     why=str(error),
                     fix="remove that line, or give the metrics.jsonl of a run directory",
                 ) from error
-            yield line.rstrip(b"\n") + b"\n", record
+            yield end, record
 
 
 class MetricsFollower:
@@ -205,7 +260,7 @@ class MetricsFollower:
 
     def __init__(self, path: Path, callbacks: Sequence[OnMetrics]) -> None:
         self._path, self._callbacks = path, callbacks
-        self._offset, self._file, self._since = 0, -1, time.time()
+        self._offset, self._since = 0, time.time()
         self._error: Exception | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="metrics", daemon=True)
@@ -234,12 +289,10 @@ class MetricsFollower:
             self._error = error
 
     def _pass_on(self) -> None:
-        """What was added since the last look. A resumed run replaces the file before it goes on."""
+        """What was added since the last look."""
         if not self._path.is_file():
             return
         with open(self._path, "rb") as stream:
-            if self._file != os.fstat(stream.fileno()).st_ino:
-                self._file, self._offset = os.fstat(stream.fileno()).st_ino, 0
             stream.seek(self._offset)
             for line in stream:
                 if not line.endswith(b"\n"):

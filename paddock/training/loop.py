@@ -45,7 +45,7 @@ class TrainingLoop:
                 self._meter.start_step()
                 work = feed.take()
                 if work.stops:
-                    progress.stopped_by = run.stop_reason or "another process"
+                    run.agree_on_stop()
                     break
                 run.step.launch(progress.step, work.batches, work.terms)
                 feed.prepare()  # the next step, while the device computes this one
@@ -138,7 +138,7 @@ class TrainingLoop:
         self._evaluated_step = progress.step
         if self._is_best(metrics):
             progress.best = {name: value for name, value in metrics.items() if math.isfinite(value)}
-            progress.best_step = progress.step
+            progress.best_step, progress.best_of = progress.step, run.measured_on
         self._tell("on_evaluate", metrics)
         self._stream.log(self._position(), {f"val.{name}": value for name, value in metrics.items()})
         if (line := run.task.summary(metrics)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ class Origin:
 
         if self.checkpoint is not None and self.description is not None:
             position = describe_position(recipe.train.seed, task.fingerprint())
-            check_position(self.checkpoint, self.description, position)
+            check_position(self.checkpoint, self.description, position, recipe.checkpoint.allow_changes)
 
 
 def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
@@ -69,8 +69,16 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     return Origin(description.step, path, description)
 
 
-def check_end(begun: int, end: int, source: str, continues: bool) -> None:
-    """An error, if what the run goes on from is past its end; a run that is just at its own end is done."""
+def check_end(begun: int, limits: Mapping[str, int], source: str, continues: bool, resumes: bool) -> None:
+    """An error, if what the run goes on from is past its end, by recipe field; a run that is just at its own end is
+    done, which is an error for one who `resumes` it."""
+    end = min(limits.values())
+    if begun == end and resumes:
+        flags = " ".join(f"--{name} MORE" for name, limit in limits.items() if limit == end)
+        raise ConfigError(
+            f"{source} has finished: it is at step {begun} of {end}",
+            fix=f"to train it further: paddock resume {source} {flags}; or: paddock evaluate {source}",
+        )
     if begun > end or (begun == end and not continues):
         raise ConfigError(
             f"{source} is at step {begun} already",

@@ -4,16 +4,18 @@ where it begins. `loop.py` trains it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from paddock.checkpoint.changes import list_changes
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
 from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
@@ -51,9 +53,14 @@ class Progress:
     best: dict[str, float] = field(default_factory=dict)
     """The metrics of the best evaluation so far."""
     best_step: int = 0
+    best_of: dict[str, int | str] = field(default_factory=dict)
+    """What they were measured on, and which of them decides."""
     loss: float = math.nan
     """Of the last step."""
     stopped_by: str | None = None
+    """What ended it before its last step: a signal's name, or what a callback said."""
+    interrupted: bool = False
+    """Whether that was a signal: what the run was to do is not done."""
     skipped: int = 0
     """Training samples that could not be read, and were replaced, since the process began; known at the end."""
 
@@ -84,7 +91,7 @@ class TrainingRun:
         self.can_be_tried = prepared.tokenizer is not None or not self.task.reads_tokens
         samples_per_epoch = self.task.training_samples().samples_per_epoch
         self.steps_per_epoch = samples_per_epoch / self.batch.total
-        self.total_steps = total_steps(recipe, arithmetic, samples_per_epoch)
+        self.total_steps = min(step_limits(recipe, arithmetic, samples_per_epoch).values())
         self.evaluate_every = period(recipe.evaluate.every, self.steps_per_epoch)
         self.checkpoint_every = period(recipe.checkpoint.every, self.steps_per_epoch)
         self.forward_flops = cache(recipe.model.forward_flops)
@@ -103,6 +110,8 @@ class TrainingRun:
         settings = recipe.checkpoint
         self.checkpoints = CheckpointDirectory(run_dir, settings.keep, world.is_main, settings.asynchronous)
         self._position = describe_position(recipe.train.seed, self.task.fingerprint())
+        self.changes: list[str] = []
+        """What is otherwise than in the run that it goes on with."""
         self.begun_from = self._load(continues)
         self.begun_step = self.progress.step
 
@@ -113,7 +122,23 @@ class TrainingRun:
     @property
     def stop_reason(self) -> str | None:
         """Why this process wants to stop, if it does."""
-        return self._stopped_by or self._stop_requested()
+        return self._stop_requested() or self._stopped_by
+
+    def agree_on_stop(self) -> None:
+        """Note in the progress of all processes, together, what one or some of them were stopped by."""
+        mine = [self._stop_requested(), self._stopped_by]
+        everyone = [json.loads(told) for told in self.world.all_gather(json.dumps(mine))]
+        signals, reasons = ([words[kind] for words in everyone if words[kind]] for kind in (0, 1))
+        self.progress.interrupted = bool(signals)
+        self.progress.stopped_by = [*signals, *reasons][0]
+
+    @cached_property
+    def measured_on(self) -> dict[str, int | str]:
+        """What evaluations during training measure: numbers are the better or the worse of the same thing only."""
+        batches, available = self.recipe.evaluate.batches, len(self.task.validation_samples())
+        samples = available if batches is None else min(batches * self.batch.total, available)
+        measure = next(iter(self.task.measures))
+        return {"task": self.recipe.task, "measure": measure, "samples": samples, **self.task.held_out_fingerprint()}
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint holds."""
@@ -131,6 +156,7 @@ class TrainingRun:
             "samples": progress.samples,
             "best": progress.best,
             "best_step": progress.best_step,
+            "best_of": progress.best_of,
             "loss_scale": self.loss_scale.state(),
             "recipe": self.recipe.to_dict(),
             "versions": versions(),
@@ -167,16 +193,23 @@ class TrainingRun:
         """Go on where a checkpoint of ours stands."""
         description = describe_checkpoint(path)
         check_optimizer(path, description, self.recipe.optimizer.name)
-        check_position(path, description, self._position)
+        check_position(path, description, self._position, self.recipe.checkpoint.allow_changes)
         averages = [] if self.ema is None else self.ema.named_tensors()
         had_average = load_models(path, self.engine.models, self.optimizer, averages)
         if self.ema is not None and not had_average:
             self.ema.restart()
         progress = self.progress
         progress.step, progress.samples = description.step, description.samples
-        progress.best, progress.best_step = dict(description.best), description.best_step
         self.loss_scale.restore(description.loss_scale)
-        return f"{path}, step {progress.step}"
+        recipe = {} if description.recipe is None else description.recipe.values()
+        before = recipe, description.data_position or {}
+        self.changes = list_changes(before, (self.recipe.to_dict(), self._position), path.parent.parent)
+        told = f"{path}, step {progress.step}"
+        best, best_of = dict(description.best), dict(description.best_of)
+        if best and best_of and self.recipe.evaluate.every is not None and best_of != self.measured_on:
+            return f"{told}; its best was measured on other data, and is sought anew"
+        progress.best, progress.best_step, progress.best_of = best, description.best_step, best_of
+        return told
 
     def _resume_example(self, path: Path) -> str:
         """Go on where a `checkpoint.pth.tar` of the ImageNet example stands."""
@@ -218,13 +251,13 @@ def rate_for(recipe: Recipe, total_steps: int, steps_per_epoch: float) -> Callab
     return partial(learning_rate, schedule, recipe.optimizer.lr, total_steps=total_steps)
 
 
-def total_steps(recipe: Recipe, arithmetic: Arithmetic, samples_per_epoch: float) -> int:
-    """The step at which the first of the recipe's limits is reached."""
-    batch, limits = arithmetic.batch.total, []
+def step_limits(recipe: Recipe, arithmetic: Arithmetic, samples_per_epoch: float) -> dict[str, int]:
+    """The step at which each of the recipe's limits, by its field, is reached; the first one ends the run."""
+    batch, limits = arithmetic.batch.total, {}
     if recipe.train.steps is not None:
-        limits.append(recipe.train.steps)
+        limits["train.steps"] = recipe.train.steps
     if recipe.train.samples is not None:
-        limits.append(math.ceil(recipe.train.samples / batch))
+        limits["train.samples"] = math.ceil(recipe.train.samples / batch)
     if recipe.train.epochs is not None:
-        limits.append(math.ceil(recipe.train.epochs * samples_per_epoch / batch))
-    return min(limits)
+        limits["train.epochs"] = math.ceil(recipe.train.epochs * samples_per_epoch / batch)
+    return limits

@@ -1,71 +1,115 @@
-"""The run directory: made once, described by its config, its environment and its tokenizer."""
+"""The run directory: made once, described by its config, its environment and its tokenizer.
+
+Every time that processes begin to train in it is an attempt: the first, one after a stop or a crash, one that an
+elastic agent started anew. Each keeps its config and environment in `attempts/<number>/`; those of the newest are also
+at the top.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.storage import describe_checkpoint
+from paddock.checkpoint.storage import complete_checkpoints, describe_checkpoint
 from paddock.errors import ConfigError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
 from paddock.telemetry.jsonl import read_metrics
-from paddock.versions import redacted, versions
+from paddock.versions import versions
 
 if TYPE_CHECKING:
     from paddock.tasks.task import Prepared
 
 CONFIG = "config.yaml"
+ENVIRONMENT = "environment.json"
+ATTEMPTS = "attempts"
 
 
-def default_run_dir(recipe_name: str) -> Path:
+def name_run_dir(recipe_name: str) -> Path:
     """`runs/<recipe>-<time>`; a YAML path gives its file name."""
     name = Path(recipe_name).stem if recipe_name.endswith((".yaml", ".yml")) else recipe_name
     return Path("runs") / f"{name.strip('/').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
+def new_run_dir(recipe_name: str) -> Path:
+    """Make a directory that is this run's alone. Of several that begin in the same second, the others get a number."""
+    first = name_run_dir(recipe_name)
+    with disk_errors(first):
+        first.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
+    raise AssertionError("numbers do not end")
+
+
 def check_run_dir(path: Path, continues: bool) -> None:
     """A directory that holds a run is only written to by a run that continues it."""
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"--run-dir {path} is a file", fix="choose another name")
     if (path / CONFIG).exists() and not continues:
         raise ConfigError(
             f"{path} already holds a run",
             why="a new run would mix with it",
-            fix="continue it with --checkpoint.load auto, or choose another --run-dir",
+            fix=f"continue it with `paddock resume {path}` or --checkpoint.load auto, or choose another --run-dir",
         )
 
 
-def make_run_dir(path: Path, recipe: str, prepared: Prepared, command: list[str]) -> None:
-    """Create the directory and write what describes the run; `recipe` is its text."""
+def make_run_dir(path: Path, recipe: str, prepared: Prepared, environment: Mapping[str, Any]) -> int:
+    """Write what describes the run, `recipe` being its text; returns the number of the attempt that begins."""
     with disk_errors(path):
         (path / FOLDER).mkdir(parents=True, exist_ok=True)
-    with atomic_write(path / CONFIG) as stream:
-        stream.write(recipe)
-    with atomic_write(path / "environment.json") as stream:
-        json.dump({"command": redacted(command), **versions()}, stream, indent=2)
+    number = begin_attempt(path, recipe, environment)
     if prepared.tokenizer is not None:
         prepared.tokenizer.save(path)
     write_classes(prepared.classes, path)
+    return number
+
+
+def begin_attempt(path: Path, recipe: str, environment: Mapping[str, Any]) -> int:
+    """Keep the config and the environment of an attempt that is about to begin; returns its number."""
+    folder = path / ATTEMPTS
+    numbers = [int(entry.name) for entry in folder.glob("*") if entry.name.isdecimal()]
+    with disk_errors(folder):
+        if not numbers and (path / CONFIG).exists():  # a run from before attempts were kept
+            numbers.append(1)
+            (folder / "1").mkdir(parents=True)
+            for name in (CONFIG, ENVIRONMENT):
+                if (path / name).exists():
+                    shutil.copy2(path / name, folder / "1")
+        number = max(numbers, default=0) + 1
+        (folder / str(number)).mkdir(parents=True)
+    for place in (folder / str(number), path):
+        with atomic_write(place / CONFIG) as stream:
+            stream.write(recipe)
+        with atomic_write(place / ENVIRONMENT) as stream:
+            json.dump({**environment, **versions()}, stream, indent=2)
+    return number
 
 
 def outcome_of(run_dir: Path) -> dict[str, Any]:
-    """The last step and its loss, the best evaluation and its step, and the averages over the run."""
+    """The last step and its loss, the best evaluation and its step, and the averages over the run; of one that was
+    stopped before its first step, nothing."""
     loss: float | None = None
     averages: dict[str, float] = {}
     for record in read_metrics(run_dir / "metrics.jsonl"):
         data = record.get("data", {})
         loss = data.get("train.loss", loss)
         averages |= {name: value for name, value in data.items() if name.startswith("summary.")}
-    description = describe_checkpoint(find_checkpoint(run_dir))
+    has_checkpoint = bool(complete_checkpoints(run_dir / FOLDER))
+    description = describe_checkpoint(find_checkpoint(run_dir)) if has_checkpoint else None
     return {
-        "step": description.step,
+        "step": 0 if description is None else description.step,
         "loss": loss,
-        "best": description.best,
-        "best_step": description.best_step,
+        "best": {} if description is None else description.best,
+        "best_step": 0 if description is None else description.best_step,
         **{name.removeprefix("summary."): value for name, value in averages.items()},
     }

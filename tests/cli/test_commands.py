@@ -20,7 +20,7 @@ from paddock.testing.tiny import TINY, losses
 def test_a_run_directory(trained_run: Path) -> None:
     names = {path.name for path in trained_run.iterdir()}
     assert names == {
-        *("config.yaml", "environment.json", "metrics.jsonl", "log.txt", "checkpoints"),
+        *("config.yaml", "environment.json", "attempts", "metrics.jsonl", "log.txt", "checkpoints", ".lock"),
         *("tokenizer.json", "tokenizer_config.json"),
     }
     assert load_recipe(trained_run / "config.yaml").model.num_parameters() > 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
+from paddock.errors import STOPPED
 from paddock.launch.stop import STOPPING
 from paddock.testing.processes import is_gone, wait_for
 from paddock.testing.tiny import TINY, losses, paddock
@@ -82,19 +83,31 @@ def test_ctrl_c_saves_and_stops(tmp_path: Path, processes: int) -> None:
     process = start(*TINY, *ENDLESS, "--nproc-per-node", str(processes), "--run-dir", str(run_dir))
     wait_for_step(run_dir, 2, process)
     workers = children(process.pid)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGHUP if processes == 2 else signal.SIGINT)
     _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert errors.count(STOPPING) == 1 and "stopped by SIGINT; a checkpoint is saved" in errors
-    go_on = f"next: paddock train {run_dir}/config.yaml --run-dir {run_dir} --checkpoint.load auto"
-    assert go_on + (" --nproc-per-node 2" if processes == 2 else "") + "\n" in errors
+    assert process.returncode == STOPPED, errors
+    name = "SIGHUP" if processes == 2 else "SIGINT"
+    assert errors.count(STOPPING) == 1 and f"stopped by {name}; a checkpoint is saved" in errors
+    assert f"next: paddock resume {run_dir}\n" in errors
     steps = len(losses(run_dir))
     saved = (run_dir / "checkpoints" / "latest").resolve().name
     assert saved == f"step-{steps:08d}"
     wait_for(lambda: all(is_gone(worker) for worker in workers))
-    more = ["--steps", str(steps + 2), "--checkpoint.load", "auto", "--run-dir", str(run_dir)]
-    assert run(["train", *TINY, "--evaluate.every", "None", *more]) == 0
+    result = paddock("resume", str(run_dir), "--train.steps", str(steps + 2))  # with as many processes as it had
+    assert result.returncode == 0, result.stderr
+    assert f"= {processes} process" in result.stderr and "changed: train.steps 100000 → " in result.stderr
     assert len(losses(run_dir)) == steps + 2
+
+
+def test_a_closed_pipe_does_not_end_two_processes(tmp_path: Path) -> None:
+    """`2>&1 | head -1`"""
+    command = [sys.executable, "-m", "paddock", "train", *TINY, *TWO, "--run-dir", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait() == 0
+    assert len(losses(tmp_path / "run")) == 6 and "step     6/6" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_a_killed_rank_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 
 Done = list[tuple[int, str]]
@@ -136,6 +137,8 @@ def test_a_restarted_attempt_goes_on(processes: int, named: bool, tmp_path: Path
     assert len(losses(run_dir)) == 6
     assert done.stderr.count("step     1/6") == 1, done.stderr
     assert done.stderr.count("step     6/6  loss") == 1
+    assert sorted(path.name for path in (run_dir / "attempts").iterdir()) == ["1", "2"]
+    assert {record["attempt"] for record in read_metrics(run_dir / "metrics.jsonl")} == {1, 2}
     assert "step-00000003, step 3" in done.stderr
 
 

@@ -21,6 +21,7 @@ from paddock.errors import ConfigError
 from paddock.jobs import train as jobs_train
 from paddock.parallel.world import join_world
 from paddock.tasks.registry import build_task, prepare_data
+from paddock.tasks.task import Task
 from paddock.testing.corpora import write_corpus
 from paddock.testing.images import write_folder
 from paddock.testing.texts import write_squad
@@ -91,11 +92,19 @@ def test_every_process_looks_too(begun: Path) -> None:
 
 
 def fingerprint(recipe: str, **data: Any) -> dict[str, Any]:
+    return dict(task_of(recipe, **data).fingerprint())
+
+
+def held_out(recipe: str, **data: Any) -> dict[str, Any]:
+    return dict(task_of(recipe, **data).held_out_fingerprint())
+
+
+def task_of(recipe: str, **data: Any) -> Task:
     values = load_recipe(recipe).to_dict()
     values["data"] |= data
     if "vocab" in values["model"]:
         values["model"]["vocab"], values["tokenizer"] = 512, {"kind": "none"}
-    return dict(build_task(recipe_from_dict(values)).fingerprint())
+    return build_task(recipe_from_dict(values))
 
 
 def test_the_fingerprint_of_a_corpus(tmp_path: Path) -> None:
@@ -135,24 +144,45 @@ def test_the_fingerprint_of_a_corpus(tmp_path: Path) -> None:
     assert all(one != other for number, one in enumerate(seen) for other in seen[:number])
 
 
+@pytest.mark.parametrize("recipe", ["gpt2/tiny", "bert/base-uncased"])
+def test_the_fingerprint_of_held_out_text(recipe: str, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "a", [list(range(1, 2 + number % 5)) for number in range(40)])
+    values = {"source": "indexed", "path": (str(tmp_path / "a"),), "sequence_length": 4}
+    first = held_out(recipe, **values, split=(90, 5, 5))
+    assert first == held_out(recipe, **values, split=(90, 5, 5)) and first["held-out data"].startswith("2 of 40 doc")
+    assert first != held_out(recipe, **values, split=(80, 10, 10))
+    assert first != held_out(recipe, **{**values, "sequence_length": 5}, split=(90, 5, 5))
+
+
 def test_the_fingerprint_of_images(tmp_path: Path) -> None:
     drawn = fingerprint("resnet/tiny-synthetic", training_images=64)
     assert drawn != fingerprint("resnet/tiny-synthetic", training_images=65)
     assert drawn != fingerprint("resnet/tiny-synthetic", training_images=64, image_size=40)
     assert drawn == fingerprint("resnet/tiny-synthetic", training_images=64, flip=0.0, validation_images=3)
+    kept = held_out("resnet/tiny-synthetic", validation_images=3)
+    assert kept == held_out("resnet/tiny-synthetic", validation_images=3, training_images=64)
+    assert kept != held_out("resnet/tiny-synthetic", validation_images=4)
 
 
 def test_the_fingerprint_of_a_folder_of_images(tmp_path: Path) -> None:
-    def of(folder: str) -> dict[str, Any]:
+    def task(folder: str) -> Task:
         values = load_recipe("resnet/tiny-synthetic").to_dict()
         values["model"]["classes"] = 2
         values["data"] = {"source": "folder", "path": str(tmp_path / folder), "cache": str(tmp_path), "image_size": 32}
-        return dict(build_task(recipe_from_dict(values)).fingerprint())
+        return build_task(recipe_from_dict(values))
+
+    def of(folder: str) -> dict[str, Any]:
+        return dict(task(folder).fingerprint())
 
     for name, classes, count in (("a", "xy", 3), ("moved", "xy", 3), ("renamed", "xz", 3), ("more", "xy", 4)):
         write_folder(tmp_path / name, tuple(classes), {"train": count, "val": 1})
     assert of("a") == of("moved") and of("a")["training data"].startswith("6 images of 2 classes, ")
     assert of("a") != of("renamed") and of("a") != of("more")
+    kept = task("a").held_out_fingerprint()
+    assert kept == task("moved").held_out_fingerprint() == task("more").held_out_fingerprint()
+    image = next((tmp_path / "moved" / "val").glob("*/*"))
+    image.write_bytes(image.read_bytes() + b" ")
+    assert kept != task("moved").held_out_fingerprint()
 
 
 def test_the_fingerprint_of_texts(tmp_path: Path) -> None:
@@ -160,31 +190,41 @@ def test_the_fingerprint_of_texts(tmp_path: Path) -> None:
     for name, content in {"a": lines, "b": [*lines[1:], lines[0]]}.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(content))
 
-    def of(name: str, **data: Any) -> dict[str, Any]:
+    def task(name: str, **data: Any) -> Task:
         values = load_recipe("bert/tiny").to_dict()
         values["task"] = values["model"]["head"] = "sequence_classification"
         values["model"]["vocab"] = 512
         train = str(tmp_path / f"{name}.jsonl")
         values["data"] = {"source": "jsonl", "train": train, "cache": str(tmp_path), "sequence_length": 16, **data}
         values["tokenizer"] = {"kind": "trained"}
-        return dict(build_task(recipe_from_dict(values)).fingerprint())
+        return build_task(recipe_from_dict(values))
 
+    def of(name: str, **data: Any) -> dict[str, Any]:
+        return dict(task(name, **data).fingerprint())
+
+    one, other = (task("a", validation=str(tmp_path / f"{name}.jsonl")).held_out_fingerprint() for name in "ab")
+    assert one != other and one["held-out data"].startswith("20 rows, ")
     assert of("a") == of("a", validation=str(tmp_path / "b.jsonl")) and of("a")["training data"].startswith("20 rows, ")
     assert of("a") != of("b") and of("a") != of("a", sequence_length=17)
 
 
 def test_the_fingerprint_of_questions(tmp_path: Path) -> None:
-    def of(folder: str, **data: Any) -> dict[str, Any]:
+    def task(folder: str, **data: Any) -> Task:
         values = load_recipe("bert/base-uncased-squad").to_dict()
         values["model"] |= {"vocab": 512, "hidden": 16, "heads": 2, "layers": 1}
         values["data"] |= {"path": str(tmp_path / folder), "cache": str(tmp_path), **data}
         values["tokenizer"] = {"kind": "trained"}
-        return dict(build_task(recipe_from_dict(values)).fingerprint())
+        return build_task(recipe_from_dict(values))
+
+    def of(folder: str, **data: Any) -> dict[str, Any]:
+        return dict(task(folder, **data).fingerprint())
 
     write_squad(tmp_path / "a", train=30, validation=3)
     write_squad(tmp_path / "b", train=31, validation=3)
     assert of("a") == of("a", answer_length=7)
     assert of("a") != of("b") and of("a") != of("a", sequence_length=200)
+    write_squad(tmp_path / "c", train=30, validation=4)
+    assert task("a").held_out_fingerprint() == task("b").held_out_fingerprint() != task("c").held_out_fingerprint()
 
 
 def test_a_run_that_lost_its_beginning_does_not_begin_at_random(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from paddock.errors import ConfigError
-from paddock.launch.environment import launch_flags
+from paddock.launch.environment import process_counts
 from paddock.launch.options import LaunchOptions
 
 
@@ -45,14 +45,17 @@ def test_options_do_not_import_torch():
 
 
 @pytest.mark.parametrize(
-    ("everywhere", "here", "flags"),
+    ("everywhere", "here", "counts"),
     [
-        (None, None, ""),
-        ("4", "4", " --nproc-per-node 4"),
-        ("6", "2", " --nproc-per-node 2 --nnodes 3 --node-rank … --master-addr …"),
+        (None, None, {"nproc_per_node": 3, "nnodes": 2}),
+        ("4", "4", {"nproc_per_node": 4, "nnodes": 1}),
+        ("6", "2", {"nproc_per_node": 2, "nnodes": 3}),
+        ("6", None, {"nproc_per_node": 6, "nnodes": 1}),
     ],
 )
-def test_flags_that_start_as_many_processes(everywhere, here, flags, monkeypatch):
-    for name, value in (("WORLD_SIZE", everywhere), ("LOCAL_WORLD_SIZE", here)):
-        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
-    assert launch_flags() == flags
+def test_options_that_start_as_many_processes_again(everywhere, here, counts, monkeypatch):
+    others = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in {**others, "WORLD_SIZE": everywhere, "LOCAL_WORLD_SIZE": here}.items():
+        gone = value is None or everywhere is None
+        monkeypatch.delenv(name, raising=False) if gone else monkeypatch.setenv(name, value)
+    assert process_counts(LaunchOptions(nproc_per_node=3, nnodes=2)) == counts

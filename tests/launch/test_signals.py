@@ -38,7 +38,9 @@ def launched(job, directory, **payload):
 
 
 @pytest.mark.parametrize(
-    ("number", "early"), [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["SIGTERM", "SIGINT while starting"]
+    ("number", "early"),
+    [(signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGINT, True)],
+    ids=["SIGTERM", "SIGHUP", "SIGINT while starting"],
 )
 def test_clean_stop(number, early, tmp_path):
     with stepping(tmp_path, early=early) as (launcher, pids):

@@ -12,16 +12,34 @@ from paddock import process
 from paddock.launch.stop import STOPPING, StopRequest
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_first_signal_is_noted_and_handlers_come_back(number):
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(each) for each in numbers]
     with StopRequest() as stop:
         assert stop.requested is None
         os.kill(os.getpid(), number)
         assert stop.requested == number.name
         os.kill(os.getpid(), signal.SIGTERM)  # a repeated SIGTERM must not hurt a checkpoint being written
         assert stop.requested == number.name
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert [signal.getsignal(each) for each in numbers] == before
+
+
+def test_what_nohup_started_does_not_hear_of_its_terminal():
+    code = (
+        "import os, signal\n"
+        "from paddock.launch.stop import StopRequest, hold_signals\n"
+        "from paddock.process import mortal\n"
+        "hold_signals()\n"
+        "with mortal():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "with StopRequest() as stop:\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    print(stop.requested)\n"
+    )
+    shell = f"trap '' HUP; exec {sys.executable} -c \"$0\""
+    done = subprocess.run(["sh", "-c", shell, code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("None\n", "", 0)
 
 
 def test_second_interrupt_exits_at_once():

@@ -181,17 +181,43 @@ def test_a_bad_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> N
     assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_resuming_drops_what_came_after_the_step_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    write_run(path, range(1, 9))
-    kept = path.read_bytes().splitlines()[:6]
-    sink = JsonLinesSink(path, resume_step=5)
-    assert path.read_bytes().splitlines() == kept  # byte for byte
+def go_on(path: Path, attempt: int, after: int, steps: range) -> None:
+    sink = JsonLinesSink(path, attempt=attempt, resume_step=after)
     sink.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")  # a resumed run describes its metrics again
-    sink.log((0, 6), {"train.loss": 4.0})
+    for step in steps:
+        sink.log((0, step), {"train.loss": 10.0 * attempt - step})
     sink.close()
-    assert steps_of(path) == [1, 2, 3, 4, 5, 6]
-    assert [record["type"] for record in read_metrics(path)].count("METADATA") == 1
+
+
+def test_rewound_steps_stay_in_the_file_and_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 9))  # by a version that did not number its attempts
+    before = path.read_bytes()
+    go_on(path, 2, 5, range(6, 8))
+    go_on(path, 3, 6, range(7, 10))
+    assert path.read_bytes().startswith(before)
+    logs = [record for record in read_metrics(path) if record["type"] == "LOG"]
+    assert [record["step"][1] for record in logs] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert [record.get("attempt") for record in logs] == [None] * 5 + [2, 3, 3, 3]
+    every = [record for record in read_metrics(path, rewound=True) if record["type"] == "LOG"]
+    assert [record["step"][1] for record in every] == [*range(1, 9), 6, 7, *range(7, 10)]
+    described = [record["metric"] for record in read_metrics(path) if record["type"] == "METADATA"]
+    assert described == ["train.loss", "attempt", "attempt"]
+
+
+def test_an_attempt_that_begins_anew_leaves_nothing_of_the_last_one(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    go_on(path, 1, 0, range(1, 4))
+    go_on(path, 2, 0, range(1, 3))
+    found = [record["data"]["train.loss"] for record in read_metrics(path) if record["type"] == "LOG"]
+    assert found == [19.0, 18.0]
+
+
+def test_an_attempt_that_says_nonsense_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"type": "METADATA", "metric": "attempt", "metadata": {"number": "two"}}\n')
+    with pytest.raises(DataError, match=r"metrics\.jsonl"):
+        list(read_metrics(path))
 
 
 @pytest.mark.parametrize(("resume_step", "summaries"), [(3, 1), (2, 0)])
@@ -201,7 +227,7 @@ def test_a_summary_stays_only_if_the_steps_it_sums_up_stay(tmp_path: Path, resum
     sink = JsonLinesSink(path)
     sink.log((), {"summary.best_metric": 1.0})
     sink.close()
-    JsonLinesSink(path, resume_step=resume_step).close()
+    JsonLinesSink(path, attempt=2, resume_step=resume_step).close()
     assert sum(record.get("step") == [] for record in read_metrics(path)) == summaries
 
 
@@ -223,11 +249,11 @@ def test_elapsed_time_continues_over_a_restart(tmp_path: Path) -> None:
         first.log((0, step), {"train.loss": 1.0})
     first.close()
     clock.now = 5000.0
-    second = JsonLinesSink(path, resume_step=1, clock=clock)
+    second = JsonLinesSink(path, attempt=2, resume_step=1, clock=clock)
     clock.now = 5004.0
     second.log((0, 2), {"train.loss": 1.0})
     second.close()
-    assert [record["elapsedtime"] for record in read_metrics(path)] == [30.0, 34.0]
+    assert [record["elapsedtime"] for record in read_metrics(path, rewound=True)] == [30.0, 60.0, 60.0, 64.0]
 
 
 @pytest.mark.parametrize("inside", ["metrics.jsonl", "deeper/metrics.jsonl"])

@@ -92,6 +92,36 @@ def test_without_evaluations_there_is_no_best(tmp_path: Path, saved: list[int]) 
     assert saved == [3, 6] and not (tmp_path / "checkpoints" / "best").exists()
 
 
+OTHER_DATA = [["--data.split", "90", "8", "2"], ["--evaluate.batches", "1"]]
+
+
+@pytest.mark.parametrize("changed", OTHER_DATA, ids=["documents", "how many"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_best_belongs_to_the_data_that_it_was_measured_on(
+    in_place: bool, changed: list[str], tmp_path: Path, evaluations: Callable[..., None]
+) -> None:
+    evaluations(1.0, 2.0)
+    flags = ["--data.split", "90", "5", "5", "--checkpoint.every", "None"]
+    assert train(tmp_path / "run", *flags, "--steps", "2") == 0
+    goes_on = [*flags, *changed, "--steps", "4", "--checkpoint.load", "auto" if in_place else str(tmp_path / "run")]
+    evaluations(5.0, 4.0)
+    path = tmp_path / ("run" if in_place else "other")
+    assert train(path, *goes_on) == 0
+    newest = describe_checkpoint(path / "checkpoints" / "latest")
+    assert (newest.best["loss"], newest.best_step) == (4.0, 4)
+    assert pointed_at(path, "best") == "step-00000004"
+
+
+def test_a_best_stays_where_the_data_stay(tmp_path: Path, evaluations: Callable[..., None]) -> None:
+    evaluations(1.0, 2.0)
+    assert train(tmp_path, "--checkpoint.every", "None", "--steps", "2") == 0
+    evaluations(5.0, 4.0)
+    flags = ["--steps", "4", "--checkpoint.load", "auto", "--optimizer.lr", "1e-3"]
+    assert train(tmp_path, "--checkpoint.every", "None", *flags) == 0
+    assert describe_checkpoint(tmp_path / "checkpoints" / "latest").best_step == 1
+    assert pointed_at(tmp_path, "best") == "step-00000001"
+
+
 class PowerCut(BaseException):
     """Nothing that a program can catch."""
 

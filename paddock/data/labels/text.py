@@ -80,7 +80,8 @@ class LabelledFile:
 
     def _lines(self, source: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """What every line has in these columns."""
-        row: Any = with_config(ConfigDict(strict=True))(TypedDict("row", dict.fromkeys(columns, Scalar)))  # type: ignore[misc]
+        make: Any = TypedDict  # a type whose fields are the columns, which the recipe names
+        row: Any = with_config(ConfigDict(strict=True))(make("row", dict.fromkeys(columns, Scalar)))
         try:
             content = self.raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:

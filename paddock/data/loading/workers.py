@@ -1,8 +1,8 @@
 """Worker processes that read batches, through torch's DataLoader: how they start, hear signals, fail and end.
 
 They come from a fork server, which is a fresh process: a fork of one that trains would copy locks of gloo's and
-OpenMP's threads. Ctrl-C and SIGTERM go to everybody in a terminal or a job, and mean "finish this step and save", so
-a worker blocks them. It ends when it is told to, or when the process that it works for is gone.
+OpenMP's threads. Ctrl-C, SIGTERM and a closed terminal reach everybody in it or in a job, and mean "finish this step
+and save", so a worker blocks them. It ends when it is told to, or when the process that it works for is gone.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from paddock.errors import DataError, MachineError, UserError
 
 Batch = dict[str, Tensor]
 
-BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGTERM}
-SHARED_MEMORY = "/dev/shm"
+BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at for its free space, never written to by name
 ALIGNMENT = 64
 """Bytes: tensors begin at multiples of this."""
 
@@ -138,10 +138,11 @@ class WorkerBatches(Iterator[Batch]):
             worker.join()
 
     def _start(self) -> Any:
-        resource_tracker.ensure_running()  # it would undo the mask below
         before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
-        try:
-            return iter(self._loader)  # the new processes inherit the mask, so it holds from the first moment
+        try:  # the new processes inherit the mask, so it holds from the first moment
+            resource_tracker.ensure_running()  # which lets some of them through again, here
+            signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+            return iter(self._loader)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

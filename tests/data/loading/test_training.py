@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from paddock.cli.main import run
+from paddock.errors import STOPPED
 from paddock.testing.processes import wait_for
 from paddock.testing.tiny import TINY, losses
 
@@ -26,7 +29,8 @@ def test_workers_change_nothing(trained_run: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "run") == losses(trained_run)
 
 
-def test_ctrl_c_finishes_the_step_and_saves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_finish_the_step_and_save(number: signal.Signals, tmp_path: Path) -> None:
     """As a terminal sends it: to the run and its workers alike."""
     run_dir, metrics = tmp_path / "run", tmp_path / "run" / "metrics.jsonl"
     endless = ["--steps", "1000000", "--evaluate.every", "None", "--checkpoint.every", "None", "--data.workers", "2"]
@@ -40,10 +44,10 @@ def test_ctrl_c_finishes_the_step_and_saves(tmp_path: Path) -> None:
     )
     try:
         wait_for(lambda: process.poll() is not None or (metrics.exists() and '"train.loss": ' in metrics.read_text()))
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, errors = process.communicate()
-        assert process.returncode == 0, errors
-        assert "stopped by SIGINT; a checkpoint is saved" in errors and "Traceback" not in errors
+        assert process.returncode == STOPPED, errors
+        assert f"stopped by {number.name}; a checkpoint is saved" in errors and "Traceback" not in errors
         assert len(list((run_dir / "checkpoints").glob("step-*"))) == 1
         wait_for(lambda: group_is_gone(process.pid))
     finally:

@@ -1,0 +1,86 @@
+"""Standard output and error whose reader may go: a closed pipe or terminal must not end work that is worth its time.
+
+A command that only prints (`paddock data inspect … | head`) ends when nobody reads it any more. One that works goes on:
+what it would have said is lost, and what it writes into files is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+from paddock.process import is_ours
+
+READER_IS_GONE = (errno.EPIPE, errno.EIO)
+"""What a pipe without a reader says, and what a terminal says that was closed."""
+
+
+class LastingStream:
+    """A text stream that is mute from the moment on at which its reader has gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_mute = False
+
+    def write(self, text: str) -> int:
+        self._attempt(self._stream.write, text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        self._attempt(self._stream.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _attempt(self, action: Any, *arguments: str) -> None:
+        if self._is_mute:
+            return
+        try:
+            action(*arguments)
+        except OSError as error:
+            if error.errno not in READER_IS_GONE:
+                raise
+            self._is_mute = True
+            if is_ours():  # else its owner will meet the same error, and must decide himself
+                lead_nowhere(self._stream)
+
+
+@contextmanager
+def outliving_readers(*names: str) -> Iterator[None]:
+    """Let `sys.stdout` and `sys.stderr`, or those that are named, outlive whoever reads them."""
+    before = {name: getattr(sys, name) for name in names or ("stdout", "stderr")}
+    for name, stream in before.items():
+        setattr(sys, name, stream if stream is None else LastingStream(stream))
+    try:
+        yield
+    finally:
+        for name, stream in before.items():
+            setattr(sys, name, stream)
+
+
+def lead_nowhere(stream: TextIO) -> None:
+    """Throw away what a stream still holds, and what anybody in this process writes to its descriptor from now on:
+    the interpreter flushes it at its end, and would complain and change the exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def open_closed_streams() -> None:
+    """Give a process that was started without some of its streams (`2>&-`) ones that lead nowhere. Otherwise the next
+    file that is opened gets their number, and whatever is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, cast(TextIO, open(number, "w" if number else "r", closefd=False)))  # noqa: SIM115

@@ -1,0 +1,390 @@
+"""Readers of what people type: recipes, layouts, command lines, and the variables of a launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+from engine import Reader
+from mutation import NUMBERS, WORDS, Files, damage_bytes, damage_values, odd_text, to_json, yaml_mutator
+
+from paddock.cli import main as command
+from paddock.config.layouts import with_layout
+from paddock.config.load import load_recipe, recipe_names, to_yaml
+from paddock.config.rules import check_recipe, examine
+from paddock.errors import UserError
+from paddock.launch.environment import process_counts, under_torchrun, worker_environment, world_of
+from paddock.launch.options import LaunchOptions
+from paddock.testing.corpora import write_raw_corpus
+
+BASE = """\
+task: language_modeling
+model: {family: gpt2, layers: 2, hidden: 8, heads: 2, vocab: 64, context: 16, dropout: 0.1}
+data: {source: synthetic, sequence_length: 16}
+batch: {micro: 2, global: 4}
+train: {steps: 10, seed: 7}
+"""
+OVER = """\
+extends: ./base.yaml
+optimizer: {name: adamw, lr: 1e-3, betas: [0.9, 0.95], clip: 1.0}
+schedule: {name: cosine, warmup: 2, min_lr: 1.0e-5}
+parallel: {tensor: 1, schedule: 1f1b, stages: auto}
+checkpoint: {every: 5, keep: 2}
+"""
+BERT = """\
+task: question_answering
+model: {family: bert, layers: 1, hidden: 8, heads: 2, vocab: 64, context: 32, head: question_answering}
+data: {source: synthetic, sequence_length: 32, stride: 4, question_length: 8}
+train: {epochs: 1}
+tokenizer: {kind: trained}
+"""
+RESNET = """\
+task: image_classification
+model: {family: resnet, arch: resnet18, width: 8, classes: 8}
+data: {source: shapes, image_size: 32}
+optimizer: {name: sgd, lr: 0.1, momentum: 0.9}
+train: {epochs: 2, device: cpu}
+"""
+FIELDS = (
+    *(
+        "extends",
+        "task",
+        "model",
+        "data",
+        "tokenizer",
+        "parallel",
+        "batch",
+        "optimizer",
+        "schedule",
+        "precision",
+        "train",
+    ),
+    *(
+        "evaluate",
+        "checkpoint",
+        "log",
+        "family",
+        "layers",
+        "hidden",
+        "heads",
+        "vocab",
+        "context",
+        "source",
+        "path",
+        "lr",
+    ),
+    *(
+        "gpt2",
+        "bert",
+        "resnet",
+        "gpt2/base",
+        "./base.yaml",
+        "./recipe.yaml",
+        "micro",
+        "global",
+        "accumulation",
+        "steps",
+    ),
+    *(
+        "language_modeling",
+        "masked_language_modeling",
+        "sequence_classification",
+        "indexed",
+        "synthetic",
+        "auto",
+        "data",
+    ),
+    *(
+        "interleaved",
+        "zbv",
+        "shard",
+        "recompute",
+        "tensor",
+        "pipeline",
+        "stages",
+        "callbacks",
+        "device",
+        "compile",
+        "self",
+    ),
+)
+
+
+def recipe_seeds() -> list[Files]:
+    return [
+        {"recipe.yaml": OVER.encode(), "base.yaml": BASE.encode()},
+        {"recipe.yaml": BERT.encode()},
+        {"recipe.yaml": RESNET.encode()},
+    ]
+
+
+def read_recipe(folder: Path) -> object:
+    recipe = load_recipe(str(folder / "recipe.yaml"))
+    examine(recipe, 2)
+    check_recipe(recipe, 1)
+    recipe.model.num_parameters()
+    return to_yaml(recipe)
+
+
+@cache
+def recipe_of_layouts() -> Any:
+    return load_recipe("gpt2/tiny")
+
+
+def layout_seeds() -> list[Files]:
+    texts = ("dp2,tp2,pp2,schedule=interleaved,accumulation=4", "dp1", "tp2,sequence=true,shard=none,recompute=full")
+    return [{"layout": text.encode()} for text in texts]
+
+
+def read_layout(folder: Path) -> object:
+    text = (folder / "layout").read_bytes().decode("utf-8", "surrogateescape")
+    return to_yaml(with_layout(recipe_of_layouts(), text))
+
+
+def damage_layout(rng: Random, data: bytes) -> bytes:
+    words = data.split(b",")
+    word = rng.choice(
+        ("dp", "tp", "pp", "schedule=", "shard=", "accumulation=", "sequence=", "recompute=", "data=", "", "dp2=")
+    )
+    value = rng.choice((str(rng.choice(NUMBERS)), odd_text(rng), "1f1b", "true", "²", "٣", "1" * 5000))
+    words.insert(rng.randrange(len(words) + 1), (word + value).encode("utf-8", "surrogatepass"))
+    return b",".join(words) if rng.random() < 0.6 else damage_bytes(rng, data)
+
+
+# Command lines
+
+COMMANDS = (
+    "train gpt2/tiny --dry-run --optimizer.lr 1e-3 --data.split 949,50,1 --train.seed 5",
+    "train gpt2/tiny --steps 3 --nproc-per-node 2 --run-dir out --checkpoint.load auto",
+    "train gpt2/tiny --num-layers 2 --hidden-size 64 --tensor-model-parallel-size 2 --micro-batch-size 2",
+    "train resnet -a resnet18 --dummy -b 4 -j 0 -p 1 --lr 0.05 --wd 0 --epochs 3 images",
+    "train gpt2/tiny --dry-run --world 8 --rank 1 --json",
+    "check config bert/tiny --json --parallel.pipeline 2",
+    "check parity gpt2/tiny --layouts dp2 tp2",
+    "check resume gpt2/tiny --layout dp2 --kill-seed 3",
+    "evaluate gpt2/tiny --checkpoint.load weights --nproc-per-node 3 --json",
+    "evaluate corpus --device cpu",
+    "generate model --prompt hello --max-new-tokens 5 --temperature 0.5 --top-k 3 --seed 1",
+    "predict model text --top-k 2 --batch 4 --output out.jsonl --on-error skip",
+    "predict model --context one --question two --json",
+    "benchmark gpt2/tiny --benchmark.train --json",
+    "convert a b --to huggingface --dtype float32",
+    "preprocess --input corpus.bin --output-prefix out --tokenizer-type BertWordPieceLowerCase --vocab-file v.txt "
+    "--workers 1 --append-eod --json-keys text title",
+    "data inspect corpus --samples 2",
+    "data verify corpus --vocab-size 100 --json",
+    "data merge corpus corpus --output out",
+    "zoo list --json",
+    "zoo show gpt2/tiny",
+    "doctor --json",
+    "resume out --train.steps 7",
+    "--version",
+    "train --help",
+)
+STUBS = (
+    *"paddock.jobs.evaluate.evaluate paddock.jobs.benchmark.benchmark paddock.jobs.convert.convert".split(),
+    *"paddock.jobs.generate.continue_text paddock.jobs.predict.open_predictor paddock.jobs.doctor.diagnose".split(),
+    *(
+        "paddock.jobs.data.merge_corpora",
+        "paddock.alignment.parity.check_parity",
+        "paddock.alignment.resume.check_resume",
+    ),
+)
+"""What a command would begin: it is read here, not done."""
+CODES = {0, 1, 2, 3, 4, 5, 6, 7, 8}
+
+
+class Done(UserError):
+    """The command was understood."""
+
+    exit_code = 0
+
+
+def command_seeds() -> list[Files]:
+    return [{"arguments.json": json.dumps(line.split()).encode()} for line in COMMANDS]
+
+
+def read_command(folder: Path) -> object:
+    """The exit code of a command that is parsed and checked, and then not done."""
+    arguments = _arguments(folder / "arguments.json")
+    write_raw_corpus(folder)
+    (folder / "v.txt").write_bytes(b"[UNK]\n[CLS]\n[SEP]\n")
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        with _stubbed():
+            code = command.run(arguments)
+    except SystemExit as end:  # tyro's, on help and usage errors
+        code = end.code if isinstance(end.code, int) else 1 if end.code else 0
+    finally:
+        os.chdir(here)
+    assert code in CODES, f"exit code {code}"
+    return code
+
+
+def _arguments(path: Path) -> list[str]:
+    """As the system hands them over: no text has a NUL, and there is a limit to each."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        value = []
+    words = [str(word) for word in value] if isinstance(value, list) else [str(value)]
+    return [
+        word.replace("\0", "")[:20_000].encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+        for word in words
+    ]
+
+
+@contextmanager
+def _stubbed() -> Iterator[None]:
+    def stop(*arguments: object, **named: object) -> Any:
+        raise Done("understood")
+
+    def train(name: str, recipe: Any, launch: LaunchOptions, *rest: object, **named: object) -> Any:
+        launch.check()
+        check_recipe(recipe, launch.world_size)
+        stop()
+
+    def preprocess(job: Any, *rest: object) -> Any:
+        job.check()
+        stop()
+
+    instead = dict.fromkeys(STUBS, stop)
+    instead |= {"paddock.jobs.train.train": train, "paddock.jobs.preprocess.run_preprocess": preprocess}
+    with ExitStack() as stack:
+        for name, function in instead.items():
+            stack.enter_context(mock.patch(name, function))
+        yield
+
+
+@cache
+def flag_words() -> tuple[str, ...]:
+    flags = {word for line in COMMANDS for word in line.split() if word.startswith("-")}
+    fields = {f"--{section}.{name}" for section, values in recipe_of_layouts().to_dict().items()
+              if isinstance(values, dict) for name in values}  # fmt: skip
+    return (
+        *sorted(flags),
+        *sorted(fields),
+        *recipe_names(),
+        "None",
+        "auto",
+        "true",
+        "1,2",
+        "[1, 2]",
+        "--nnodes",
+        "0",
+        "-1",
+    )
+
+
+def damage_arguments(rng: Random, data: bytes) -> bytes:
+    try:
+        words = json.loads(data)
+        assert isinstance(words, list)
+    except (ValueError, AssertionError, RecursionError):
+        words = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        new = rng.choice(
+            (
+                rng.choice(flag_words()),
+                rng.choice(WORDS),
+                str(rng.choice(NUMBERS)),
+                "=".join(rng.choices(flag_words(), k=2)),
+            )
+        )
+        place = rng.randrange(len(words) + 1)
+        match rng.randrange(4):
+            case 0 if words:
+                words[place % len(words)] = new
+            case 1 if words:
+                del words[place % len(words)]
+            case 2 if words:
+                words.insert(place, words[place % len(words)])
+            case _:
+                words.insert(place, new)
+    return to_json(words)
+
+
+# The variables of a launcher
+
+VARIABLES: tuple[dict[str, str], ...] = (
+    {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+    {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    | {"MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "1"},
+    {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "80", "TORCHELASTIC_RESTART_COUNT": "0"},
+)
+NAMES = sorted({name for variables in VARIABLES for name in variables} | {"NO_COLOR", "XDG_CACHE_HOME", "GROUP_RANK"})
+
+
+def variable_seeds() -> list[Files]:
+    return [{"environment.json": json.dumps(variables).encode()} for variables in VARIABLES]
+
+
+def read_variables(folder: Path) -> object:
+    """What this process takes itself for, up to where it would look for others."""
+    from paddock.devices import select
+    from paddock.parallel.rendezvous import place_in_job
+    from paddock.parallel.world import join_world
+
+    variables = _variables(folder / "environment.json")
+    kept = {name: value for name, value in os.environ.items() if name not in NAMES}
+    with mock.patch.dict(os.environ, {**kept, **variables}, clear=True), _nobody_there():
+        counts, world = process_counts(LaunchOptions()), world_of(LaunchOptions())
+        worker_environment(LaunchOptions(nproc_per_node=2))
+        try:
+            with join_world(select("cpu")) as joined:
+                return counts, world, joined.rank, joined.size, under_torchrun()
+        except Done:
+            return counts, world, place_in_job(), under_torchrun()
+
+
+def _variables(path: Path) -> dict[str, str]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return {}
+    pairs = value.items() if isinstance(value, dict) else []
+    texts = {str(name).replace("=", ""): str(one) for name, one in pairs}
+    return {name: one.replace("\0", "") for name, one in texts.items() if name in NAMES and one.isprintable()}
+
+
+@contextmanager
+def _nobody_there() -> Iterator[None]:
+    """Meeting others is not tried: it would wait for them."""
+    import torch.distributed as dist
+
+    def meet(*arguments: object) -> Any:
+        raise Done("the environment was understood")
+
+    with ExitStack() as stack:
+        for name in ("init_process_group", "new_group", "destroy_process_group"):
+            stack.enter_context(mock.patch.object(dist, name))
+        for name in ("connect_store", "serve_store"):
+            stack.enter_context(mock.patch(f"paddock.parallel.rendezvous.{name}", meet))
+        yield
+
+
+def damage_variables(rng: Random, data: bytes) -> bytes:
+    try:
+        variables = json.loads(data)
+    except (ValueError, RecursionError):
+        return damage_bytes(rng, data)
+    if not isinstance(variables, dict) or rng.random() < 0.2:
+        return to_json(damage_values(rng, variables, NAMES))
+    value = rng.choice((str(rng.choice(NUMBERS)), odd_text(rng), "²", " 1 ", "1_0", "0x2", "+1", "１", "9" * 5000))
+    return to_json({**variables, rng.choice(NAMES): value})
+
+
+READERS = [
+    Reader("recipe", recipe_seeds, read_recipe, {".yaml": yaml_mutator(FIELDS)}),
+    Reader("layout", layout_seeds, read_layout, {"layout": damage_layout}, share=0.5),
+    Reader("command_line", command_seeds, read_command, {".json": damage_arguments}, fresh=True, share=0.5),
+    Reader("environment", variable_seeds, read_variables, {".json": damage_variables}, share=0.5),
+]

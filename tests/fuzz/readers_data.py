@@ -1,0 +1,342 @@
+"""Readers of data: indexed corpora, JSON lines, SQuAD, labelled texts, what is asked of models, metrics, caches."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from engine import Reader, files_in, scratch
+from mutation import Files, damage_bytes, damage_text, json_mutator, lines_mutator
+
+from paddock.data.cache import ArrayCache, Arrays
+from paddock.data.config import MaskedConfig, TokenizerConfig
+from paddock.data.indexed.inspection import inspect
+from paddock.data.indexed.merging import plan_merge
+from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.indexed.verification import verify
+from paddock.data.labels.config import LabelledTextData
+from paddock.data.labels.text import LabelledFile, load_rows
+from paddock.data.preprocess.chunks import Chunk, Position
+from paddock.data.preprocess.encoding import ChunkEncoder
+from paddock.data.preprocess.job import PreprocessJob
+from paddock.data.preprocess.run import Watch, preprocess
+from paddock.data.questions.config import QuestionAnsweringData
+from paddock.data.questions.features import QuestionFile, load_features
+from paddock.data.questions.synthetic import synthetic_squad
+from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.inference.predictors import Predictor, PredictorSetup, predictor_of
+from paddock.jobs.predict import predict, read_inputs
+from paddock.models.bert.config import BertConfig
+from paddock.models.layers.initialization import initialize
+from paddock.models.registry import build_model
+from paddock.telemetry.jsonl import JsonLinesSink, encode_record, read_metrics
+from paddock.testing.corpora import INDEX, LEGACY, TOKENS
+from paddock.testing.texts import word_tokenizer, write_vocabulary
+
+FEW = 8
+"""Rows, sequences or samples that are looked at of what was read."""
+
+
+@cache
+def tokenizer() -> EngineTokenizer:
+    return word_tokenizer(scratch())
+
+
+# Indexed corpora
+
+
+def index_seeds() -> list[Files]:
+    wide = INDEX[:17] + b"\x04" + INDEX[18:]
+    return [
+        {"corpus.idx": INDEX, "corpus.bin": TOKENS},
+        {"corpus.idx": LEGACY, "corpus.bin": TOKENS},
+        {"corpus.idx": INDEX + b"\x00\x01\x00", "corpus.bin": TOKENS},
+        {"corpus.idx": wide.replace(b"\x06\0\0\0\0\0\0\0\x08", b"\x0c\0\0\0\0\0\0\0\x10"), "corpus.bin": TOKENS * 2},
+    ]
+
+
+def read_index(folder: Path) -> object:
+    prefix = str(folder / "corpus")
+    corpus = IndexedTokens(prefix)
+    tokens = [corpus[number].tolist() for number in range(min(len(corpus), FEW))]
+    whole = corpus.read(0, len(corpus)).tolist()
+    assert sum(map(len, tokens)) <= len(whole) == corpus.num_tokens
+    verified = verify(prefix, 2**20, lambda number: None)
+    inspect(prefix, 2, None)
+    plan_merge([prefix], str(folder / "merged"), False)
+    return tokens, whole, verified.sound
+
+
+# JSON lines, and a job that goes on
+
+
+def lines_seeds() -> list[Files]:
+    texts = ["The capital of Germany is Berlin.", "", "Where? In Germany! Berlin is it.", "中国 é"]
+    lines = [json.dumps({"text": text, "id": number}) for number, text in enumerate(texts)]
+    return [{"input.jsonl": "\n".join(lines).encode() + b"\n"}, {"input.jsonl": b"\xef\xbb\xbf" + lines[0].encode()}]
+
+
+def job_of(folder: Path, **settings: Any) -> PreprocessJob:
+    usual = {"tokenizer": TokenizerConfig(kind="wordpiece", vocab=str(vocabulary()))}
+    return PreprocessJob((str(folder / "input.jsonl"),), str(folder / "out"), **{**usual, **settings})
+
+
+@cache
+def vocabulary() -> Path:
+    return write_vocabulary(scratch())
+
+
+@cache
+def encoder() -> ChunkEncoder:
+    return ChunkEncoder(job_of(scratch(), split_sentences=True, append_eod=True))
+
+
+def read_lines(folder: Path) -> object:
+    encoded = encoder()(Chunk(Position(), (folder / "input.jsonl").read_bytes(), 0))
+    assert all(len(part.tokens) == part.sizes.sum() for part in encoded.keys)
+    return encoded.num_documents, [bad.reason[:80] for bad in encoded.bad]
+
+
+STOPPED_INPUT = "".join(json.dumps({"text": f"Berlin is in Germany {number}."}) + "\n" for number in range(12)).encode()
+
+
+def stopped_seeds() -> list[Files]:
+    """Jobs that were stopped after some of their chunks, as they lie on the disk."""
+    found = []
+    for chunks in (1, 3):
+        with tempfile.TemporaryDirectory(dir=scratch()) as place:
+            _run_stopped(Path(place), chunks)
+            files = files_in(Path(place))
+        found.append({name: content for name, content in files.items() if name != "input.jsonl"})
+    return found
+
+
+def _run_stopped(folder: Path, chunks: int) -> None:
+    _write_stopped_input(folder)
+    seen: list[object] = []
+    try:
+        preprocess(stopped_job(folder), Watch(advances=seen.append, stopped=lambda: len(seen) >= chunks))
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("the job was not stopped")
+
+
+def _write_stopped_input(folder: Path) -> None:
+    """The same file for every input: the journal knows it by its path, size and time."""
+    path = stopped_place() / "input.jsonl"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(STOPPED_INPUT)
+
+
+def stopped_place() -> Path:
+    return scratch() / "stopped"
+
+
+def stopped_job(folder: Path) -> PreprocessJob:
+    inputs = (str(stopped_place() / "input.jsonl"),)
+    tokens = TokenizerConfig(kind="wordpiece", vocab=str(vocabulary()))
+    return PreprocessJob(inputs, str(folder / "out"), tokens, chunk_bytes=100, checkpoint_seconds=0.0)
+
+
+def read_stopped(folder: Path) -> object:
+    """What a job that goes on leaves behind."""
+    preprocess(stopped_job(folder))
+    return {name: content for name, content in files_in(folder).items() if name.endswith((".bin", ".idx"))}
+
+
+# Questions and labelled texts
+
+
+def squad_seeds() -> list[Files]:
+    one = synthetic_squad(4)
+    return [{"train.json": json.dumps(content).encode()} for content in (one, synthetic_squad(4, unanswerable=True))]
+
+
+def read_squad(folder: Path) -> object:
+    path = folder / "train.json"
+    impossible = b"is_impossible" in path.read_bytes()
+    data = QuestionAnsweringData(
+        train=str(path),
+        unanswerable=impossible,
+        sequence_length=32,
+        stride=4,
+        question_length=8,
+        cache=str(folder / "cache"),
+    )
+    features = load_features(QuestionFile.read(data, "train"), tokenizer(), data)
+    for row in range(min(FEW, len(features.lengths))):
+        tokens, types, _ = features.row(row)
+        assert len(tokens) == len(types) <= 32
+    return len(features.lengths)
+
+
+def labelled_seeds() -> list[Files]:
+    lines = [{"text": "A lovely film", "pair": "yes", "label": "good"}, {"text": "dull", "pair": "no", "label": "bad"}]
+    table = "text\tpair\tlabel\nA lovely film\tyes\t1\ndull\tno\t0\n"
+    return [
+        {"data.jsonl": "\n".join(map(json.dumps, lines)).encode()},
+        {"data.tsv": table.encode()},
+        {"data.jsonl": b'{"text": "1", "pair": "x", "label": 3}\n{"text": "2", "pair": "x", "label": -1}\n'},
+    ]
+
+
+def read_labelled(folder: Path) -> object:
+    path = next(iter(sorted(folder.glob("data.*"))))
+    kind: Any = path.suffix.removeprefix(".")
+    data = LabelledTextData(source=kind, train=str(path), pair="pair", sequence_length=16, cache=str(folder / "cache"))
+    rows = load_rows(LabelledFile.read(data, "train"), tokenizer(), data)
+    for number in range(min(FEW, len(rows))):
+        tokens, types = rows.row(number)
+        assert len(tokens) == len(types) <= 16 and 0 <= rows.labels[number] < len(rows.classes)
+    return len(rows), rows.classes
+
+
+# What is asked of a model
+
+
+@cache
+def predictors() -> dict[str, Predictor]:
+    heads: dict[str, tuple[str, Any]] = {
+        "ask.jsonl": ("question_answering", QuestionAnsweringData(sequence_length=32, stride=4, question_length=8)),
+        "tell.jsonl": ("sequence_classification", LabelledTextData(pair="pair", sequence_length=16)),
+        "fill.jsonl": ("masked_language_modeling", MaskedConfig(sequence_length=16)),
+        "fill.txt": ("masked_language_modeling", MaskedConfig(sequence_length=16)),
+    }
+    found = {}
+    for name, (task, data) in heads.items():
+        shape: Any = {"layers": 1, "hidden": 8, "heads": 2, "vocab": tokenizer().vocab_size, "context": 32}
+        model = build_model(BertConfig(head=task, dropout=0.0, **shape)).eval()
+        initialize(model, 0)
+        setup = PredictorSetup(model, tokenizer(), (), data, torch.device("cpu"), 2, scratch())
+        found[name] = predictor_of(task, setup)
+    return found
+
+
+def asked_seeds() -> list[Files]:
+    asked = [{"context": "Berlin is the capital of Germany.", "question": "Where?", "id": 7}, "Berlin is it - where"]
+    told = [{"text": "Berlin", "pair": "Germany"}, {"text": "the", "pair": "is", "id": "x"}]
+    return [
+        {"ask.jsonl": "\n".join(map(json.dumps, asked)).encode()},
+        {"tell.jsonl": "\n".join(map(json.dumps, told)).encode()},
+        {"fill.jsonl": b'"the [MASK] is"\n{"text": "Berlin [MASK] of"}\n'},
+        {"fill.txt": b"the [MASK] is\nBerlin [MASK]\n"},
+    ]
+
+
+def read_asked(folder: Path) -> object:
+    (path,) = folder.iterdir()
+    predictor = predictors()[path.name]
+    given = read_inputs(predictor, str(path))
+    found = predict(predictor, given[:FEW])
+    return json.dumps([one.answers for one in found], allow_nan=False)
+
+
+# Metrics
+
+
+def metrics_seeds() -> list[Files]:
+    times = {"timestamp": 1.5, "elapsedtime": 0.5, "datetime": "2026-01-01 12:00:00"}
+    records: list[dict[str, Any]] = [
+        {"type": "METADATA", "metric": "train.loss", "metadata": {"GOAL": "MINIMIZE", "STAGE": "TRAIN"}},
+        {"type": "LOG", "step": [0, 1], "data": {"train.loss": 3.5, "train.grad_norm": float("nan")}},
+        {"type": "LOG", "step": [0, 2], "data": {"train.loss": 3.25, "train.lr": 1e-3}},
+        {"type": "LOG", "step": [], "data": {"summary.ips": 10.0}},
+    ]
+    ours = b"".join(encode_record({**times, **record}) for record in records)
+    theirs = b'TCAPPDLL {"timestamp": "1.5", "type": "LOG", "step": [0, 1], "data": "{\'train.loss\': \'3.5\'}"}\n'
+    return [{"metrics.jsonl": ours}, {"metrics.jsonl": theirs + b"DLLL " + ours}]
+
+
+def read_records(folder: Path) -> object:
+    path = folder / "metrics.jsonl"
+    records = list(read_metrics(path))
+    losses = [record["data"].get("train.loss") for record in records if record["type"] == "LOG" and record.get("data")]
+    sink = JsonLinesSink(path, resume_step=1)
+    sink.metadata("train.loss", goal="MINIMIZE")
+    sink.log((0, 2), {"train.loss": 3.0})
+    sink.close()
+    assert len(list(read_metrics(path))) <= len(records) + 2
+    return len(records), repr(losses)
+
+
+# The array cache
+
+KEY = {"kind": "fuzz", "version": 1}
+
+
+def built() -> Arrays:
+    generator = np.random.default_rng(0)
+    numbers = generator.integers(0, 2**40, (7, 3))
+    return {"order": generator.integers(0, 100, 33, dtype=np.int32), "begins": numbers, "none": np.zeros(0, np.int64)}
+
+
+def cache_of(folder: Path) -> ArrayCache:
+    return ArrayCache((folder,), "corpus")
+
+
+def cache_seeds() -> list[Files]:
+    with tempfile.TemporaryDirectory(dir=scratch()) as place:
+        cache_of(Path(place)).get(KEY, built)
+        return [{name: content for name, content in files_in(Path(place)).items() if name.endswith(".arrays")}]
+
+
+def read_cache(folder: Path) -> object:
+    """A file that was damaged is found out, and built again: it always gives the same."""
+    arrays = cache_of(folder).get(KEY, built)
+    return {name: (str(array.dtype), array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+def damage_header(rng: Random, data: bytes) -> bytes:
+    """The line of JSON before the arrays, or any bytes."""
+    if rng.random() < 0.5:
+        return damage_bytes(rng, data)
+    line, _, rest = data.partition(b"\n")
+    return json_mutator(("<i8", "<f4", "|O", "|V8"))(rng, line.rstrip()).ljust(len(line))[: len(line)] + b"\n" + rest
+
+
+SQUAD_WORDS = ("data", "paragraphs", "context", "qas", "id", "question", "answers", "text", "answer_start", 0, -1)
+JOURNAL_WORDS = ("form", "outputs", "job", "progress", "position", "counts", "skipped_bytes", "writers", "text", "line")
+
+READERS = [
+    Reader("indexed", index_seeds, read_index, fresh=True),
+    Reader("json_lines", lines_seeds, read_lines, {".jsonl": lines_mutator(("text", "id"))}),
+    Reader(
+        "stopped_preprocess",
+        stopped_seeds,
+        read_stopped,
+        {".json": json_mutator(JOURNAL_WORDS)},
+        exact=True,
+        fresh=True,
+        share=0.5,
+    ),
+    Reader("squad", squad_seeds, read_squad, {".json": json_mutator(SQUAD_WORDS)}, fresh=True),
+    Reader(
+        "labelled_text",
+        labelled_seeds,
+        read_labelled,
+        {".jsonl": lines_mutator(("text", "pair", "label")), ".tsv": damage_text},
+        fresh=True,
+    ),
+    Reader(
+        "predict_input",
+        asked_seeds,
+        read_asked,
+        {".jsonl": lines_mutator(("context", "question", "text", "pair", "id", "[MASK]")), ".txt": damage_text},
+        share=0.5,
+    ),
+    Reader(
+        "metrics",
+        metrics_seeds,
+        read_records,
+        {".jsonl": lines_mutator(("type", "step", "data", "LOG", "METADATA", "metric", "metadata", "elapsedtime"))},
+        fresh=True,
+    ),
+    Reader("array_cache", cache_seeds, read_cache, {".arrays": damage_header}, exact=True, fresh=True),
+]

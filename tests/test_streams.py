@@ -1,0 +1,94 @@
+"""Standard output and error that nobody reads any more: work goes on, and a command that only prints ends in peace."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.streams import LastingStream, outliving_readers
+from paddock.testing.tiny import TINY, losses
+
+SMALL = [*TINY, "--data.source", "synthetic", "--tokenizer.kind", "none", "--steps", "3"]
+
+
+def test_a_stream_goes_mute_with_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(writing, "w", buffering=1) as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with outliving_readers("stderr"):
+            print("heard", file=sys.stderr)
+            assert os.read(reading, 100) == b"heard\n"
+            os.close(reading)
+            for _ in range(3):
+                print("lost", file=sys.stderr, flush=True)
+            assert sys.stderr.writable() and not sys.stderr.isatty()
+        assert sys.stderr is stream
+        with pytest.raises(BrokenPipeError):  # somebody else's process: he learns of it as ever
+            print("told", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+
+
+def test_other_errors_are_told() -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        with pytest.raises(OSError, match="No space"):
+            LastingStream(full).write("x\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+
+
+def train(run_dir: Path, **streams: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "paddock", "train", *SMALL, "--run-dir", str(run_dir)]
+    return subprocess.Popen(command, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+def came_to_its_end(run_dir: Path) -> bool:
+    return len(losses(run_dir)) == 3 and "step     3/3" in (run_dir / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_run_outlives_a_closed_pipe(lines: int, tmp_path: Path) -> None:
+    """`2>&1 | head`"""
+    process = train(tmp_path / "run", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    for _ in range(lines):
+        process.stdout.readline()
+    process.stdout.close()
+    assert process.wait() == 0
+    assert came_to_its_end(tmp_path / "run")
+
+
+def test_a_run_outlives_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    process = train(tmp_path / "run", stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"})
+    os.close(slave)
+    os.read(master, 1)
+    os.close(master)
+    assert process.wait() == 0
+    assert came_to_its_end(tmp_path / "run")
+
+
+def test_a_run_without_streams(tmp_path: Path) -> None:
+    """`<&- >&- 2>&-`: what is opened next must not take their numbers, and what is printed then."""
+    command = [sys.executable, "-m", "paddock", "train", *SMALL, "--run-dir", str(tmp_path / "run")]
+    assert subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]).returncode == 0
+    assert came_to_its_end(tmp_path / "run")
+
+
+def test_an_error_that_nobody_hears_keeps_its_exit_code() -> None:
+    process = subprocess.Popen([sys.executable, "-m", "paddock", "train", "gpt2/tinny"], stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.close()
+    assert process.wait() == 2
+
+
+def test_a_command_that_only_prints_ends_quietly() -> None:
+    """`paddock zoo list | true`"""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-m", "paddock", "zoo", "list"], **pipes)  # type: ignore[call-overload]
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait()) == (b"", 0)
+    process.stderr.close()
