@@ -24,7 +24,7 @@ Pixels = NDArray[np.uint8]
 JPEG = b"\xff\xd8\xff"
 EXIF = b"Exif\0\0"
 MOST_PIXELS = 2**26
-"""Of what is decoded, so that an image takes less than half a gigabyte: a few bytes can claim more than memory holds."""
+"""Of what is decoded, so that an image takes less than half a gigabyte: a few bytes can claim more than there is."""
 ORIENTATION = 0x0112
 UPRIGHT = 1
 
