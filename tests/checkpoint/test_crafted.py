@@ -63,6 +63,7 @@ def change_description(path: Path, change: Callable[[dict[str, Any]], object]) -
 
 def replace_file(path: Path, content: bytes, name: str = FILE) -> None:
     """Other bytes in a file, with the checksums that belong to them."""
+    (path / name).unlink()
     writer = BlockWriter(path / name)
     writer.write(content)
     record = writer.finish()
@@ -222,6 +223,7 @@ def test_pieces_are_all_of_a_tensor_and_each_number_once(
 ) -> None:
     whole = tensors()["model.a"]
     change_description(path, lambda said: said["files"].clear())
+    (path / FILE).unlink()
     for number, (begin, size) in enumerate(boxes):
         box = whole[begin[0] : begin[0] + size[0], begin[1] : begin[1] + size[1]]
         pieces = [Piece("model.a", begin, box.contiguous())]
