@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from paddock.documents import Document, parse_document, read_document
+from paddock.documents import Document, Parser, parse_document, read_document
 from paddock.errors import DataError
 
 
@@ -56,3 +57,32 @@ def test_what_is_said_twice_and_what_is_too_long(tmp_path: Path) -> None:
     assert read_document(path, Recorded, max_bytes=len(text)).step == 3
     with pytest.raises(DataError, match="39 bytes, where 38 are plenty"):
         read_document(path, Recorded, max_bytes=len(text) - 1)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    for path, what in ((tmp_path / "a.json", "a pipe"), (tmp_path, "a folder"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(DataError, match="cannot read") as caught:
+            read_document(path, Recorded)
+        assert caught.value.why == f"it is {what}, not a file"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"{", "a.json:3 is not valid JSON"),
+        (b"\xff", "a.json:3 is not valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"1" * 5_000, "too many digits"),
+        (b'{"step": 1, "names": ["\\ud800"]}', "a.json:3 is not valid JSON"),
+        (b'{"step": 1, "more": ' + b"[" * 300 + b"]" * 300 + b"}", "a.json:3 is not valid JSON"),
+        (b"{}", "step: field required"),
+        (b'{"step": "1"}', "step: input should be a valid integer"),
+    ],
+)
+def test_a_parser_of_many_lines_says_the_same(text: bytes, said: str) -> None:
+    parse = Parser(Recorded)
+    assert parse(b'{"step": 3, "later": {}}', "a.json:1") == Recorded(step=3)
+    with pytest.raises(DataError) as caught:
+        parse(text, "a.json:3")
+    assert said in str(caught.value)

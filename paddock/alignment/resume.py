@@ -27,7 +27,7 @@ from paddock.errors import CheckFailed, ConfigError, UserError, bad_value
 from paddock.files import scratch_folder
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
-from paddock.telemetry.jsonl import read_metrics
+from paddock.telemetry.jsonl import metrics_of, read_metrics
 
 PATIENCE = 600
 """Seconds without a further step after which a run counts as hung."""
@@ -276,9 +276,9 @@ def numbers(path: Path) -> dict[int, tuple[float, float]]:
     if not metrics.exists():
         return {}
     return {
-        record["step"][1]: (record["data"]["train.loss"], record["data"]["train.grad_norm"])
+        record["step"][1]: (data["train.loss"], data["train.grad_norm"])
         for record in read_metrics(metrics)
-        if "train.loss" in record.get("data", {})
+        if "train.loss" in (data := metrics_of(record))
     }
 
 

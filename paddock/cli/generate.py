@@ -12,6 +12,10 @@ import tyro
 
 from paddock.cli.arguments import parse
 from paddock.errors import DataError
+from paddock.files import open_text
+
+LARGEST_FILE = 2**26
+"""Characters of prompts."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,11 @@ def _read_prompts(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        with open_text(path) as stream:
+            text = stream.read(LARGEST_FILE + 1)
+        if len(text) > LARGEST_FILE:
+            raise DataError(f"--prompt-file {path} has more than {LARGEST_FILE:,} characters", fix="give fewer at once")
+        return [line for line in text.splitlines() if line.strip()]
     except OSError as error:
         raise DataError(f"cannot read --prompt-file {path}", why=error.strerror or "") from None
     except UnicodeDecodeError:

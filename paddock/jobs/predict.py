@@ -10,11 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from paddock.devices import prepare, select
+from paddock.documents import Parser
 from paddock.errors import ConfigError, DataError
-from paddock.files import atomic_write, user_path
+from paddock.files import atomic_write, open_text, user_path
 from paddock.inference.predictors import Answer, OnBatch, Predictor, PredictorSetup, predictor_of
 from paddock.inference.trained import open_trained
 from paddock.tasks.registry import data_config_class
@@ -22,6 +26,8 @@ from paddock.tasks.registry import data_config_class
 FORMS = (".jsonl", ".csv")
 """What results can be written as."""
 STANDARD_INPUT = "-"
+LONGEST_LINE = 2**26
+"""Characters."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +130,14 @@ def _lines(path: Path) -> Iterator[Given]:
     """Every line of a file: JSON, or plain text in a .txt."""
     name = "standard input" if str(path) == STANDARD_INPUT else str(path)
     try:
-        with nullcontext(sys.stdin) if str(path) == STANDARD_INPUT else open(path, encoding="utf-8") as stream:
-            for number, line in enumerate(stream, start=1):
+        with nullcontext(sys.stdin) if str(path) == STANDARD_INPUT else open_text(path) as stream:
+            for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE), ""), start=1):
+                where = f"{name}:{number}"
+                if len(line) == LONGEST_LINE:
+                    raise DataError(f"{where} has more than {LONGEST_LINE:,} characters", fix="give an input a line")
                 if not line.strip():
                     continue
-                where = f"{name}:{number}"
-                value = line.rstrip("\r\n") if path.suffix == ".txt" else _json(line, where)
+                value = line.rstrip("\r\n") if path.suffix == ".txt" else _parse(line, where)
                 called = value.get("id", number) if isinstance(value, dict) else number
                 yield Given(str(called), where, value)
     except OSError as error:
@@ -138,9 +146,14 @@ def _lines(path: Path) -> Iterator[Given]:
         raise DataError(f"--input {name} is not text in UTF-8", why=str(error)) from None
 
 
-def _json(line: str, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        fix = "write a JSON value a line, or plain text in a file that ends in .txt"
-        raise DataError(f"{where} is not JSON", why=str(error), fix=fix) from None
+@with_config(ConfigDict(strict=True, extra="allow"))
+class InputObject(TypedDict):
+    """A line that is an object: what it is asked for lies under the names that the model's task has for it."""
+
+    id: NotRequired[str | int | float]
+
+
+_parse: Parser[str | InputObject] = Parser(
+    str | InputObject,  # type: ignore[arg-type]
+    fix="write a text or an object a line, in JSON, or plain text in a file that ends in .txt",
+)

@@ -17,17 +17,22 @@ from __future__ import annotations
 import ast
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any, BinaryIO, NotRequired
 
-from paddock.documents import Document, shape_json
+from pydantic import BeforeValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict
+
+from paddock.documents import Document, Natural, Parser, shape_json
 from paddock.errors import DataError
-from paddock.files import disk_errors
+from paddock.files import disk_errors, open_regular
 from paddock.telemetry.stream import Step, Value
 
 OnMetrics = Callable[[int, dict[str, Any]], None]
@@ -37,15 +42,49 @@ POLL_INTERVAL = 0.2
 ATTEMPT = "attempt"
 """The key of a record's attempt, and what the record that begins one is about."""
 _ATTEMPT_BEGINS = b'"metric": "attempt"'
-_PREFIXES = ("DLLL ", "TCAPPDLL ", "INFO ")
+_PREFIXES = (b"DLLL ", b"TCAPPDLL ", b"INFO ")
+_LONGEST = 2**24
+"""Bytes of a line: a record has a few hundred."""
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "NaN": math.nan, "Infinity": math.inf}
 
 
 class AttemptBegins(Document):
     """What the first record of an attempt says."""
 
-    number: int
-    after_step: int
+    number: Natural
+    after_step: Natural
+
+
+def _steps(value: Any) -> Any:
+    """Foreign records count in one number too, or have a word in place of a step."""
+    return [] if isinstance(value, str | None) else [value] if isinstance(value, int) else value
+
+
+Steps = Annotated[list[Natural], BeforeValidator(_steps)]
+Seconds = Annotated[float, Field(strict=False, allow_inf_nan=False)]
+"""A string in both foreign spellings."""
+
+
+@with_config(ConfigDict(strict=True, extra="allow"))
+class Record(TypedDict):
+    """A line of the file."""
+
+    type: str
+    step: NotRequired[Steps]
+    """Epoch and step; nothing of a summary."""
+    data: NotRequired[dict[str, Any] | str]
+    """Metrics by their names; in foreign files it may be a text."""
+    metric: NotRequired[str]
+    metadata: NotRequired[dict[str, Any]]
+    timestamp: NotRequired[Seconds]
+    elapsedtime: NotRequired[Seconds]
+    attempt: NotRequired[Natural]
+
+
+def metrics_of(record: Record) -> dict[str, Any]:
+    """The metrics of a record, if it has some."""
+    data = record.get("data")
+    return data if isinstance(data, dict) else {}
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:
@@ -56,26 +95,28 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
     return json.dumps(plain, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
 
-def parse_record(line: str | bytes) -> dict[str, Any]:
-    """The record of one line, in any of the three spellings; `ValueError` if the line is none."""
-    text = (line.decode() if isinstance(line, bytes) else line).strip()
+def parse_record(line: str | bytes, source: str = "this line") -> Record:
+    """The record of one line, in any of the three spellings; a `DataError` if the line is none."""
+    text = (line.encode(errors="replace") if isinstance(line, str) else line).strip()
     foreign = False
     for prefix in _PREFIXES:
         if text.startswith(prefix):
             text, foreign = text[len(prefix) :], True
-    record = json.loads(text)
-    if not isinstance(record, dict) or "type" not in record:
-        raise ValueError("not a record: an object with a type is expected")
-    for name in ("timestamp", "elapsedtime"):  # strings in both foreign spellings
-        if name in record:
-            record[name] = float(record[name])
+    record = _parse(text, source)
+    if record["type"] == "METADATA" and not ("metric" in record and "metadata" in record):
+        raise DataError(f"{source} does not have the expected form", why="it describes a metric without naming it")
     data = record.get("data")
-    if foreign and isinstance(data, str):
+    if isinstance(data, str) and not foreign:
+        raise DataError(f"{source} does not have the expected form", why="data: input should be a valid dictionary")
+    if isinstance(data, str):
         data = _python_dict(data)
     if isinstance(data, dict):
         number = _number_if_any if foreign else _number_if_not_finite
         record["data"] = {name: number(value) for name, value in data.items()}
     return record
+
+
+_parse = Parser(Record)
 
 
 def _finite_or_word(value: Any) -> Any:
@@ -101,7 +142,7 @@ def _python_dict(text: str) -> Any:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
-    return value if isinstance(value, dict) else text
+    return {str(name): entry for name, entry in value.items()} if isinstance(value, dict) else text
 
 
 class JsonLinesSink:
@@ -187,7 +228,7 @@ class JsonLinesSink:
         return elapsed
 
 
-def read_metrics(path: str | Path, *, rewound: bool = False) -> Iterator[dict[str, Any]]:
+def read_metrics(path: str | Path, *, rewound: bool = False) -> Iterator[Record]:
     """The records of a metrics file, one at a time, in any of the three spellings.
 
     Steps that a later attempt did again are given once, as it found them; with `rewound` as often as they were done.
@@ -195,7 +236,7 @@ def read_metrics(path: str | Path, *, rewound: bool = False) -> Iterator[dict[st
     `DataError`.
     """
     path = Path(path)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise DataError(f"{path} does not exist", fix="give the metrics.jsonl of a run directory")
     records = (record for _, record in _records(path))
     return records if rewound else _last_of_each_step(records, _steps_kept(path))
@@ -205,22 +246,21 @@ def _steps_kept(path: Path) -> list[float]:
     """For what comes before the first attempt in a file, and for every attempt in it: the last step that the later
     ones left standing."""
     begins = []
-    with open(path, "rb") as stream:
-        for line in stream:
+    with open_regular(path) as stream:
+        for line in _lines(stream):
             if _ATTEMPT_BEGINS not in line:
                 continue
-            try:
+            with suppress(DataError):  # who reads all lines says which of them is none
                 record = parse_record(line)
-            except ValueError:  # who reads all lines says which of them is none
-                continue
-            begins.append(shape_json(record.get("metadata"), AttemptBegins, str(path)))
+                if record.get("metric") == ATTEMPT:
+                    begins.append(shape_json(record.get("metadata"), AttemptBegins, str(path)))
     kept = [math.inf]
     for attempt in reversed(begins):
         kept.append(min(kept[-1], attempt.after_step))
     return kept[::-1]
 
 
-def _last_of_each_step(records: Iterator[dict[str, Any]], kept: list[float]) -> Iterator[dict[str, Any]]:
+def _last_of_each_step(records: Iterator[Record], kept: list[float]) -> Iterator[Record]:
     attempt, stands = 0, True
     for record in records:
         if record["type"] == "METADATA":
@@ -232,25 +272,32 @@ def _last_of_each_step(records: Iterator[dict[str, Any]], kept: list[float]) -> 
             yield record
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(path: Path) -> Iterator[tuple[int, Record]]:
     """Every record, with the number of bytes up to its end."""
     end = 0
-    with open(path, "rb") as stream:
-        for number, line in enumerate(stream, start=1):
+    with open_regular(path) as stream:
+        for number, line in enumerate(_lines(stream), start=1):
             end += len(line)
             if not line.strip():
                 continue
             try:
                 record = parse_record(line)
-            except ValueError as error:
+            except DataError as error:
                 if not stream.read(1):
                     return
                 raise DataError(
                     f"{path}, line {number} is not a metric record",
-                    why=str(error),
+                    why=error.why,
                     fix="remove that line, or give the metrics.jsonl of a run directory",
-                ) from error
+                ) from None
+            if record.get("metric") == ATTEMPT:
+                shape_json(record.get("metadata"), AttemptBegins, f"{path}, line {number}")
             yield end, record
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, one that is longer than any record in pieces."""
+    return iter(lambda: stream.readline(_LONGEST), b"")
 
 
 class MetricsFollower:
@@ -301,4 +348,4 @@ class MetricsFollower:
                 record = parse_record(line)
                 if record["type"] == "LOG" and record.get("timestamp", 0.0) >= self._since and record.get("step"):
                     for callback in self._callbacks:
-                        callback(record["step"][-1], dict(record["data"]))
+                        callback(record["step"][-1], dict(metrics_of(record)))

@@ -21,7 +21,7 @@ from paddock.checkpoint.storage import complete_checkpoints, describe_checkpoint
 from paddock.errors import ConfigError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
-from paddock.telemetry.jsonl import read_metrics
+from paddock.telemetry.jsonl import metrics_of, read_metrics
 from paddock.versions import versions
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def outcome_of(run_dir: Path) -> dict[str, Any]:
     loss: float | None = None
     averages: dict[str, float] = {}
     for record in read_metrics(run_dir / "metrics.jsonl"):
-        data = record.get("data", {})
+        data = metrics_of(record)
         loss = data.get("train.loss", loss)
         averages |= {name: value for name, value in data.items() if name.startswith("summary.")}
     has_checkpoint = bool(complete_checkpoints(run_dir / FOLDER))

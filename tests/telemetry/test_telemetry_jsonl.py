@@ -6,12 +6,13 @@ import errno
 import json
 import math
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from paddock.errors import DataError, MachineError
-from paddock.telemetry.jsonl import JsonLinesSink, encode_record, parse_record, read_metrics
+from paddock.telemetry.jsonl import JsonLinesSink, encode_record, metrics_of, parse_record, read_metrics
 
 
 def test_not_finite_values_are_valid_json_and_come_back() -> None:
@@ -68,10 +69,70 @@ def test_information_lines_are_records_too() -> None:
     assert parse_record('INFO {"type": "INFO", "data": {"lr": 0.1}}')["data"] == {"lr": 0.1}
 
 
-@pytest.mark.parametrize("line", ["", "hello", '{"type": "LOG"', "[1]", "3", '{"step": []}', b"\x00\x00", b"\xff"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "hello", '{"type": "LOG"', "[1]", "3", '{"step": []}', b"\x00\x00", b"\xff"),
+        *("[" * 100_000, '{"type": "LOG", "step": [' + "1" * 5000 + "]}", '{"type": 1}', '{"type": null}'),
+        *('{"type": "LOG", "step": [1, "2"]}', '{"type": "LOG", "step": [1, -2]}', '{"type": "LOG", "step": {}}'),
+        *('{"type": "LOG", "data": [1]}', '{"type": "LOG", "data": 7}', '{"type": "LOG", "attempt": "1"}'),
+        *(
+            '{"type": "LOG", "timestamp": "x"}',
+            '{"type": "LOG", "elapsedtime": []}',
+            '{"type": "LOG", "timestamp": NaN}',
+        ),
+        *('{"type": "METADATA"}', '{"type": "METADATA", "metric": "a"}', '{"type": "METADATA", "metadata": {}}'),
+        *(
+            '{"type": "METADATA", "metric": ["a"], "metadata": {}}',
+            '{"type": "METADATA", "metric": "a", "metadata": 1}',
+        ),
+    ],
+)
 def test_anything_else_is_refused(line: str | bytes) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(DataError):
         parse_record(line)
+
+
+def test_foreign_steps() -> None:
+    for spelled, step in (('"PARAMETER"', []), ("7", [7]), ("null", []), ("[1, 2, 3]", [1, 2, 3])):
+        assert parse_record(f'DLLL {{"type": "LOG", "step": {spelled}, "data": {{}}}}')["step"] == step
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type": "LOG", "step": "ab", "data": {}}',
+        b'INFO {"type": "LOG", "step": 5, "data": "text"}',
+        b'TCAPPDLL {"type": "LOG", "step": [0, 3], "data": "{1: 2, (3,): 4}"}',
+    ],
+)
+def test_odd_records_are_read_and_gone_on_behind(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, range(1, 3))
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    for record in read_metrics(path):
+        assert all(isinstance(name, str) for name in metrics_of(record))
+    JsonLinesSink(path, attempt=2, resume_step=2).close()
+
+
+@pytest.mark.parametrize("begins", [b"{}", b'{"number": "1", "after_step": 0}', b'{"number": 1, "after_step": -1}'])
+def test_an_attempt_that_does_not_say_where_it_begins(tmp_path: Path, begins: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    line = b'{"type": "METADATA", "metric": "attempt", "metadata": ' + begins + b"}\n"
+    path.write_bytes(line + b'{"type": "LOG", "step": [0, 1], "data": {}}\n')
+    with pytest.raises(DataError, match="line 1 does not have the expected form"):
+        list(read_metrics(path))
+
+
+def test_a_file_without_lines_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with open(path, "wb") as stream:
+        stream.truncate(3 * 2**30)
+    tracemalloc.start()
+    with pytest.raises(DataError, match="line 1 is not a metric record"):
+        list(read_metrics(path, rewound=True))
+    assert tracemalloc.get_traced_memory()[1] < 2**28
+    tracemalloc.stop()
 
 
 def test_our_own_strings_stay_strings() -> None:

@@ -124,7 +124,8 @@ def open_input(source: Input, stopped: Callable[[], bool]) -> Iterator[OpenInput
     """Open an input; what its name ends with says how it is compressed. Waiting for a stream ends when `stopped`."""
     if source.is_stream:
         place = 0 if source.path == STANDARD_INPUT else source.path
-        with open(place, "rb", buffering=0, closefd=place != 0) as pipe:
+        # A named pipe would wait for somebody who writes to it, and meanwhile hear of no request to stop.
+        with open(place, "rb", buffering=0, closefd=place != 0, opener=_without_waiting) as pipe:
             yield OpenInput(_decompressed(source.path, _PollingPipe(pipe, stopped)), None)
         return
     with open(source.path, "rb", buffering=0) as file:
@@ -165,6 +166,10 @@ def _zstd_package() -> Any:
     return None
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class _PollingPipe:
     """A pipe that is waited for in short spells, so that a request to stop is heard between them."""
 
@@ -172,10 +177,13 @@ class _PollingPipe:
         self._pipe, self._stopped = pipe, stopped
 
     def read(self, size: int = -1, /) -> bytes:
-        while not select.select([self._pipe], [], [], 0.2)[0]:
+        while True:
+            if select.select([self._pipe], [], [], 0.2)[0]:
+                part: bytes | None = self._pipe.read(size)
+                if part is not None:
+                    return part
             if self._stopped():
                 raise KeyboardInterrupt
-        return self._pipe.read(size)
 
 
 class _ZstandardReader:

@@ -24,6 +24,7 @@ from paddock.data.questions.squad import QuestionSet, find_file, parse_squad
 from paddock.data.questions.synthetic import synthetic_squad
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.errors import DataError
+from paddock.files import read_regular
 
 Tokens = NDArray[np.int64]
 
@@ -49,7 +50,7 @@ class QuestionFile:
             return cls(f"synthetic-{part}", json.dumps(content).encode())
         path = find_file(data, part)
         try:
-            return cls(str(path), path.read_bytes())
+            return cls(str(path), read_regular(path))
         except OSError as error:
             raise DataError(f"cannot read {path}", why=error.strerror or "") from None
 

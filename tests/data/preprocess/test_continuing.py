@@ -309,6 +309,18 @@ def test_a_stream_does_not_end_another_job(make_job: MakeJob, inputs: list[Path]
     assert contents(job.output_prefix) == before
 
 
+def test_a_pipe_that_nobody_writes_to_can_be_left(make_job: MakeJob, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    asked: list[int] = []
+
+    def stopped() -> bool:
+        asked.append(1)
+        return len(asked) > 2
+
+    with pytest.raises(KeyboardInterrupt):
+        preprocess(make_job(tmp_path / "pipe"), Watch(stopped=stopped))
+
+
 def test_a_stream_begins_again(make_job: MakeJob, tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
