@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable
-from functools import cache
+from collections.abc import Callable, Hashable
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, cast
 
@@ -27,6 +27,8 @@ class Document(BaseModel):
 
 
 Shape = TypeVar("Shape")
+Natural = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+"""A count, or a place in a file."""
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,200}$")]
 """Of a file that lies beside the document, and nowhere else."""
 
@@ -98,15 +100,21 @@ class Parser(Generic[Shape]):
 
     def __init__(self, shape: type[Shape], *, fix: str = "") -> None:
         self._shape, self._fix = shape, fix
-        self._validate = _adapter(cast(Any, shape)).validate_json
+
+    @cached_property
+    def _validate(self) -> Callable[[str | bytes], Shape]:
+        adapter: TypeAdapter[Shape] = _adapter(cast(Any, self._shape))
+        return adapter.validate_json
 
     def __call__(self, text: str | bytes, source: str) -> Shape:
         try:
-            found: Shape = self._validate(text)
-            return found
+            return self._validate(text)
         except ValidationError as error:
-            parse_document(text, self._shape, source, fix=self._fix)  # which finds the words for what is wrong, mostly
-            raise DataError(f"{source} is not valid JSON", why=_first_problem(error), fix=self._fix) from None
+            wrong = "does not have the expected form"
+            if error.errors(include_url=False)[0]["type"] in ("json_invalid", "string_unicode"):
+                parse_json(text, source, fix=self._fix)  # which has better words for most of it
+                wrong = "is not valid JSON"
+            raise DataError(f"{source} {wrong}", why=_first_problem(error), fix=self._fix) from None
 
 
 @cache

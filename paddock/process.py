@@ -24,12 +24,10 @@ OUT_OF_MEMORY = re.compile(
     r"failed to map segment|cannot allocate memory|can't allocate memory|std::bad_alloc", re.IGNORECASE
 )
 """How the loader of libraries, the kernel, torch and C++ say it."""
-# A process that nohup started ignores a closed terminal, and goes on doing so.
-_OUTLIVES_TERMINAL = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *(() if _OUTLIVES_TERMINAL else (signal.SIGHUP,)))
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a process to end, and can be heard."""
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds without progress after which a process that was asked to stop is taken to hang."""
 TIMES_THE_LONGEST = 5
 """A process is given as many times what its longest piece of work has taken."""
@@ -127,13 +125,20 @@ def hangs(since: float) -> bool:
     return not _unhurried and time.monotonic() - max(since, _last_progress) > patience
 
 
+def heard_signals() -> list[signal.Signals]:
+    """The stop signals that this process listens to: one that nohup started ignores a closed terminal, and goes on
+    doing so."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in STOP_SIGNALS if not (ignored and number == signal.SIGHUP)]
+
+
 @contextmanager
 def mortal() -> Iterator[None]:
     """While waiting for other processes inside C++, where no Python handler runs: a stop signal just ends us."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+    previous = {number: signal.signal(number, signal.SIG_DFL) for number in heard_signals()}
     try:
         yield
     finally:

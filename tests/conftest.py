@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,10 @@ settings.load_profile("paddock")
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several test processes share the cores
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
+
+
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # tests that nohup started show all the same what others do
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_runtest_setup() -> None:

@@ -3,7 +3,7 @@ it trained; or its weights alone, for a new run, perhaps with another head."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -16,6 +16,8 @@ from paddock.checkpoint.storage import check_names, describe_checkpoint, read_te
 from paddock.checkpoint.tensors import (
     EMA,
     MODEL,
+    Saved,
+    check_optimizer_state,
     empty_optimizer_state,
     load_optimizer_state,
     named_parameters,
@@ -26,9 +28,6 @@ from paddock.checkpoint.tensors import (
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig
 from paddock.models.registry import build_model, family_named, parameter_names
-
-Saved = Mapping[str, tuple[torch.Size, torch.dtype]]
-"""What a checkpoint holds, by name."""
 
 
 def load_models(
@@ -45,6 +44,8 @@ def load_models(
     """
     config, saved = _config(models), saved_tensors(path)
     compare_heads(path, config, saved)
+    if optimizer is not None:
+        check_optimizer_state(path, saved, optimizer)
     state = {} if optimizer is None else empty_optimizer_state(saved, models, optimizer)
     prefix = prefix_of_weights(saved) if optimizer is None else MODEL
     ema = ema if prefix_of_weights(saved) == EMA else ()

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from paddock.checkpoint.blocks import damaged
 
 MODEL = "model."
 OPTIMIZER = "optimizer."
 EMA = "average."
 """Of the weights over time, where a run keeps one: what to use of a trained model."""
+STATE_OF: dict[type[Optimizer], set[str]] = {
+    SGD: {"momentum_buffer"},
+    Adam: {"step", "exp_avg", "exp_avg_sq"},
+    AdamW: {"step", "exp_avg", "exp_avg_sq"},
+}
+"""What optimizers keep of each weight."""
+
+Saved = Mapping[str, tuple[torch.Size, torch.dtype]]
+"""The shapes and types of what a checkpoint holds, by name."""
 
 
 def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None, prefix: str = MODEL) -> dict[str, Tensor]:
@@ -46,15 +58,30 @@ def sync_duplicates(named: Sequence[tuple[str, Tensor]]) -> None:
                 tensor.copy_(loaded[name])
 
 
-def empty_optimizer_state(
-    saved: Mapping[str, tuple[torch.Size, torch.dtype]], models: Sequence[nn.Module], optimizer: Optimizer
-) -> dict[str, Tensor]:
+def check_optimizer_state(path: Path, saved: Saved, optimizer: Optimizer) -> None:
+    """An error, if what a checkpoint has of an optimizer's state is not whole: for every weight that has some, all
+    that the optimizer keeps, in its weight's shape or as one number. The same on all processes."""
+    kinds: dict[str, set[str]] = {}
+    for key in saved:
+        if key.startswith(OPTIMIZER):
+            kind, _, name = key.removeprefix(OPTIMIZER).partition(".")
+            kinds.setdefault(name, set()).add(kind)
+            weight = saved.get(MODEL + name)
+            if weight is None or saved[key][0] not in ((), weight[0]):
+                raise damaged(path, f"{key} {list(saved[key][0])} is the state of no weight")
+    needed = STATE_OF.get(type(optimizer))
+    for name, found in kinds.items():
+        if needed is not None and found != needed:
+            raise damaged(path, f"of {name} it has {', '.join(sorted(found))}, and needs {', '.join(sorted(needed))}")
+
+
+def empty_optimizer_state(saved: Saved, models: Sequence[nn.Module], optimizer: Optimizer) -> dict[str, Tensor]:
     """Empty tensors for the optimizer state that a checkpoint holds of these models' parameters."""
     parameters, beside = _named(models), _counted_beside(optimizer)
     room = {}
     for key, (shape, dtype) in saved.items():
         if key.startswith(OPTIMIZER):
-            _, name = key.removeprefix(OPTIMIZER).split(".", 1)
+            _, _, name = key.removeprefix(OPTIMIZER).partition(".")
             if name in parameters:
                 parameter = parameters[name]
                 if shape == parameter.shape:

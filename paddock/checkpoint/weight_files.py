@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -177,9 +178,12 @@ def _read_at(stream: BinaryIO, start: int, count: int) -> bytes:
 def read_torch(file: Path) -> Any:
     """What a file of torch's own holds; nothing in it can run code. Tensors are mapped where the file allows it."""
     try:
-        # Files from before torch 1.6 are not archives and cannot be mapped: they are read as a whole.
-        mapped = zipfile.is_zipfile(file)
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+        if zipfile.is_zipfile(file):
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        # Files from before torch 1.6 are not archives: they are read as a whole. Through a map of the file, since a
+        # stream would be asked for as many bytes as a text in it is said to have, and would make room for them.
+        with file.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
+            return torch.load(content, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
     except Exception as error:  # whatever a broken or foreign pickle provokes
         raise _unreadable(file, str(error) or type(error).__name__) from error
 

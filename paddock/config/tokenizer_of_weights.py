@@ -57,7 +57,6 @@ def _section(folder: Path) -> dict[str, Any] | None:
 
 def _is_uncased(folder: Path) -> bool:
     """As transformers takes a vocab.txt, unless the folder says otherwise."""
-    from paddock.data.tokenizers.interface import CONFIG_NAME
-    from paddock.data.tokenizers.load import read_settings
+    from paddock.data.tokenizers.interface import CONFIG_NAME, read_settings
 
-    return bool(read_settings(folder / CONFIG_NAME).get("do_lower_case", True))
+    return read_settings(folder / CONFIG_NAME).is_uncased

@@ -1,10 +1,10 @@
 """What takes long to build and is kept for next time: folders, and arrays that every process maps into memory.
 
-A file of arrays is one line of JSON (what it was made from, and where its arrays lie) with the arrays behind it.
-Whoever finds none builds it under a lock, which the kernel frees even if the process is killed; the others wait and
-then map the same file. It takes its name only when complete. What a file was made from is compared and its content is
-summed up before it is used, so that a stale, truncated or damaged one is built again. Where no folder can be
-written, the arrays stay in memory.
+A file of arrays is one line of JSON (what it was made from, where its arrays lie, and their checksums; at its end, its
+own) with the arrays behind it. Whoever finds none builds it under a lock, which the kernel frees even if the process
+is killed; the others wait and then map the same file. It takes its name only when complete. What a file was made from
+is compared, and its checksums are taken again before it is used, so that a stale, truncated or damaged one is built
+anew. Where no folder can be written, the arrays stay in memory.
 """
 
 from __future__ import annotations
@@ -12,33 +12,54 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import mmap
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from paddock.data.config import DataConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.corpus import index_samples
+from paddock.documents import Document, parse_document
 from paddock.errors import MachineError
-from paddock.files import atomic_write, sweep, temporary_folder, user_path
+from paddock.files import atomic_write, open_regular, sweep, temporary_folder, user_path
 
 Arrays = dict[str, NDArray[Any]]
 
 SUFFIX = ".arrays"
 KEPT = 4
 """Files in a folder, besides those in use."""
-HEADER, ALIGNMENT = 4096, 64
-"""Bytes: the line of JSON with the blanks behind it, and what the arrays' offsets are multiples of."""
+HEADER, SUM, ALIGNMENT = 4096, 9, 64
+"""Bytes: the line of JSON with the blanks behind it, its checksum at the end, and what the arrays' offsets are
+multiples of."""
 PATIENCE = 900.0
 """Seconds to wait for another process's build, before building in memory."""
+
+
+class ArrayEntry(Document):
+    """Where an array lies in a file, and what it is."""
+
+    dtype: str
+    shape: list[Annotated[int, Field(ge=0)]]
+    offset: int = Field(ge=0)
+    checksum: int
+
+
+class ArraysHeader(Document):
+    """The line at the beginning of a file."""
+
+    key: dict[str, Any]
+    arrays: dict[str, ArrayEntry]
 
 
 @dataclass(frozen=True)
@@ -114,24 +135,25 @@ def build_folder(folder: Path, build: Callable[[Path], None]) -> None:
 def _read(path: Path, key: dict[str, Any]) -> Arrays | None:
     """The arrays of a file, mapped; None if there is no such file or if it cannot be trusted."""
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             # Held as long as the mapping, which keeps the file open: nobody removes what is in use.
             _lock(stream, fcntl.LOCK_SH)
             if not os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
                 return None
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        header = json.loads(content[:HEADER])
-        if header["key"] != key:
+        if content[HEADER - SUM : HEADER] != _signature(content[: HEADER - SUM]):
+            return None
+        header = parse_document(content[: HEADER - SUM], ArraysHeader, str(path))
+        if header.key != key:
             return None
         arrays: Arrays = {}
-        for name, entry in header["arrays"].items():
-            count = int(np.prod(entry["shape"], dtype=np.int64))
-            array = np.frombuffer(content, entry["dtype"], count, entry["offset"]).reshape(entry["shape"])
-            if _checksum(array) != entry["checksum"]:
+        for name, entry in header.arrays.items():
+            array = np.frombuffer(content, entry.dtype, math.prod(entry.shape), entry.offset).reshape(entry.shape)
+            if zlib.crc32(array) != entry.checksum:
                 return None
             arrays[name] = array
         return arrays
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return None
 
 
@@ -139,14 +161,16 @@ def _write(path: Path, key: dict[str, Any], arrays: Arrays) -> bool:
     entries, offsets, end = {}, [], HEADER
     for name, array in arrays.items():
         offset = -(-end // ALIGNMENT) * ALIGNMENT
-        entries[name] = {"dtype": array.dtype.str, "shape": array.shape, "offset": offset, "checksum": _checksum(array)}
+        checksum = zlib.crc32(np.ascontiguousarray(array))
+        entries[name] = {"dtype": array.dtype.str, "shape": array.shape, "offset": offset, "checksum": checksum}
         offsets.append(offset)
         end = offset + array.nbytes
     header = json.dumps({"key": key, "arrays": entries}).encode()
-    assert len(header) < HEADER, "a key is a handful of numbers"
+    assert len(header) <= HEADER - SUM, "a key is a handful of numbers"
+    header = header.ljust(HEADER - SUM)
     try:
         with atomic_write(path, "wb") as stream:
-            stream.write(header.ljust(HEADER - 1) + b"\n")
+            stream.write(header + _signature(header))
             for offset, array in zip(offsets, arrays.values(), strict=True):
                 stream.write(bytes(offset - stream.tell()))
                 stream.write(np.ascontiguousarray(array).data)
@@ -155,12 +179,9 @@ def _write(path: Path, key: dict[str, Any], arrays: Arrays) -> bool:
     return True
 
 
-def _checksum(array: NDArray[Any]) -> int:
-    """The sum of the content as 8-byte numbers: as fast as memory can be read."""
-    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole = len(content) // 8 * 8
-    words = int(content[:whole].view(np.uint64).sum(dtype=np.uint64))
-    return (words + int.from_bytes(content[whole:].tobytes(), "little")) % 2**64
+def _signature(header: bytes) -> bytes:
+    """What ends the header's line: its own checksum."""
+    return f"{zlib.crc32(header):08x}\n".encode()
 
 
 @contextmanager

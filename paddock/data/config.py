@@ -14,6 +14,8 @@ from paddock.errors import ConfigError, bad_value
 from paddock.models.config import SampleShape
 from paddock.schema import ConfigModel
 
+MOST_SENTINELS = 10_000
+"""More than any model has: T5 has 100."""
 LENGTH_MULTIPLE = 8
 """Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
 SMALLEST_SHARE = 2.0**-20
@@ -156,7 +158,7 @@ class TokenizerConfig(ConfigModel):
     """wordpiece: for an uncased vocabulary: text becomes lower case and loses its accents."""
     chinese_whole_words: bool = False
     """wordpiece: mark the characters inside Chinese words as ##x, for masking whole words; needs jieba."""
-    extra_ids: int | None = Field(None, ge=0)
+    extra_ids: int | None = Field(None, ge=0, le=MOST_SENTINELS)
     """wordpiece, sentencepiece: how many sentinels <extra_id_0>, <extra_id_1>, … to add to the vocabulary; None is
     100 for a sentencepiece model without its own, else none."""
     end_of_text: str | None = None

@@ -14,7 +14,7 @@ from paddock.data.images.decode import Pixels, decode
 from paddock.data.images.files import EXTENSIONS
 from paddock.data.images.transforms import evaluation_transform, normalise, stack
 from paddock.errors import DataError
-from paddock.files import user_path
+from paddock.files import read_regular, user_path
 from paddock.inference.outputs import outputs_of
 from paddock.inference.predictors import Answer, OnBatch, PredictorSetup
 
@@ -72,7 +72,7 @@ class ImagePredictor:
 
     def _read_one(self, path: Path) -> Pixels | None:
         try:
-            return evaluation_transform(decode(path.read_bytes(), str(path)), self._data)
+            return evaluation_transform(decode(read_regular(path), str(path)), self._data)
         except (OSError, DataError) as error:
             why = error.why if isinstance(error, DataError) else error.strerror or str(error)
             if not self._setup.skip_unreadable:

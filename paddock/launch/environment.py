@@ -24,9 +24,8 @@ def process_counts(options: LaunchOptions) -> dict[str, int]:
     """How many processes on how many machines there are or will be, as launch options that start as many again."""
     if not under_torchrun():
         return {"nproc_per_node": options.nproc_per_node, "nnodes": options.nnodes}
-    everywhere = int(os.environ["WORLD_SIZE"])
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", everywhere))
-    return {"nproc_per_node": here, "nnodes": everywhere // here}
+    place = place_in_job()
+    return {"nproc_per_node": place.local_world_size, "nnodes": place.world_size // place.local_world_size}
 
 
 def num_cores() -> int:

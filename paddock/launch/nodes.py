@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from paddock.errors import MachineError, UserError
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.messages import error_from_json, error_to_json
-from paddock.parallel.rendezvous import connect_store, serve_store
-from paddock.process import announced, mortal
+from paddock.parallel.rendezvous import connect_store, could_not_meet, serve_store
+from paddock.process import announced
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -47,7 +47,7 @@ def agreed(options: LaunchOptions, decide: Callable[[], str], follow: Callable[[
         else:
             verdict = _join(store, options.node_rank, follow)
     except DistError as error:
-        raise could_not_meet(options, error) from error
+        raise could_not_meet(f"{store.host}, port {store.port}", error) from error
     if verdict.error is not None:
         if isinstance(verdict.error, UserError) and verdict.machine != options.node_rank:
             verdict.error.what = f"machine {verdict.machine}: {verdict.error.what}"
@@ -57,28 +57,17 @@ def agreed(options: LaunchOptions, decide: Callable[[], str], follow: Callable[[
     del store  # not before: with machine 0's it would close
 
 
-def could_not_meet(options: LaunchOptions, error: Exception) -> MachineError:
-    """What to say when the store cannot be opened or reached, or has gone."""
-    where = f"{options.master_addr or 'this machine'}, port {options.master_port or DEFAULT_PORT}"
-    return MachineError(
-        f"the processes could not meet at {where}",
-        why=str(error).splitlines()[0],
-        fix="check --master-addr and --master-port, and that every node has been started",
-    )
-
-
 def open_store(options: LaunchOptions) -> TCPStore:
     """The store of the job: machine 0 serves it, at the address that was named and nowhere else."""
-    from torch.distributed import DistError
-
     address = "127.0.0.1" if options.nnodes == 1 or options.master_addr is None else options.master_addr
     port = options.master_port or (0 if options.nnodes == 1 else DEFAULT_PORT)
-    open_one = serve_store if options.node_rank == 0 else connect_store
+    timeout = timedelta(seconds=SECONDS_TO_MEET)
+    if options.node_rank > 0:
+        return connect_store(address, port, timeout)
     try:
-        with mortal(), announced(f"waiting for machine 0 at {address}, port {port}"):
-            return open_one(address, port, timedelta(seconds=SECONDS_TO_MEET))
-    except (DistError, OSError) as error:
-        raise could_not_meet(options, error) from error
+        return serve_store(address, port, timeout)
+    except OSError as error:
+        raise could_not_meet(f"{address}, port {port}", error) from error
 
 
 @dataclass(frozen=True)

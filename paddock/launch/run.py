@@ -20,10 +20,10 @@ from paddock.errors import MachineError, bad_value
 from paddock.files import scratch_folder
 from paddock.launch import failure
 from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment, world_of
-from paddock.launch.nodes import SECONDS_TO_MEET, could_not_meet, open_store
-from paddock.launch.options import LaunchOptions
+from paddock.launch.nodes import SECONDS_TO_MEET, open_store
+from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.target import check_target, resolve
-from paddock.parallel.rendezvous import check_interfaces
+from paddock.parallel.rendezvous import check_interfaces, could_not_meet
 from paddock.plugins import modules_for_workers
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def _run_many(job: dict[str, Any], options: LaunchOptions, errors: Path, reports
             with supervisor.handling_signals():
                 supervisor.run()
         except DistError as error:
-            raise could_not_meet(options, error) from error
+            where = f"{options.master_addr or 'this machine'}, port {options.master_port or DEFAULT_PORT}"
+            raise could_not_meet(where, error) from error
         except OSError as error:
             raise MachineError(
                 f"cannot start {options.nproc_per_node} processes",

@@ -20,7 +20,7 @@ import time
 from types import FrameType, TracebackType
 from typing import Any
 
-from paddock.process import STOP_SIGNALS, hangs
+from paddock.process import STOP_SIGNALS, hangs, heard_signals
 
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -44,7 +44,7 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():  # nobody else may install handlers
             self._watch = _Watch()
-            self._previous = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
+            self._previous = {number: signal.signal(number, self._note) for number in heard_signals()}
             self.requested = self.requested or _take_held()
         return self
 
@@ -105,7 +105,7 @@ def hold_signals() -> None:
     Without this, a Ctrl-C during the seconds of importing would kill some ranks and spare others.
     """
     _Watch()  # for as long as the process lives
-    for number in STOP_SIGNALS:
+    for number in heard_signals():
         signal.signal(number, _hold)
 
 

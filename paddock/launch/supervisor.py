@@ -24,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, S
 from paddock.launch import failure
 from paddock.launch.failure import Failure
 from paddock.launch.stop import EXIT_AT_ONCE, STOPPING
-from paddock.process import STOP_SIGNALS, announced, mortal
+from paddock.process import announced, heard_signals, mortal
 
 # Together well under the 15 s in which all ranks must be gone.
 SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
@@ -72,7 +72,7 @@ class Supervisor(LocalElasticAgent):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        previous = {number: signal.signal(number, self._on_signal) for number in heard_signals()}
         try:
             yield
         finally:

@@ -111,11 +111,10 @@ class Settings:
             if field in values and field not in without and values[field] not in rule.accepted:
                 raise refuse(field, values[field], rule.why)
         for names in _names_of(self.represented):
-            given = [name for name in names if name in values]
-            if any(values[name] != values[given[0]] for name in given):
-                raise refuse(
-                    given[1], values[given[1]], f"it is {given[0]} = {shown(values[given[0]])} by another name"
-                )
+            first, *others = [name for name in names if name in values] or names
+            for name in others:
+                if values.get(name) != values.get(first):
+                    raise refuse(name, values[name], f"it is {first} = {shown(values[first])} by another name")
 
 
 def read_fields(values: Mapping[str, Any], shape: type[Read]) -> Read:

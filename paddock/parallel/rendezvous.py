@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from paddock.errors import MachineError
+from paddock.process import announced, mortal
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -37,6 +38,7 @@ class Place:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    local_world_size: int = 1
     address: str = ""
     port: int = 0
 
@@ -52,17 +54,18 @@ def place_in_job() -> Place:
     here = _number("LOCAL_WORLD_SIZE", size, range(1, size + 1), f"this machine has 1 to {size} of {size} processes")
     rank = _number("RANK", 0, range(size), f"the {size} processes of WORLD_SIZE are numbered from 0 to {size - 1}")
     local = _number("LOCAL_RANK", 0, range(here), f"the processes of this machine are numbered from 0 to {here - 1}")
-    if size == 1:
-        return Place()
     needed = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    if missing := [name for name in needed if not os.environ.get(name)]:
+    missing = [name for name in needed if not os.environ.get(name)]
+    if size == 1 and missing:  # alone, whoever says so
+        return Place()
+    if missing:
         raise MachineError(
             f"WORLD_SIZE={size} is set, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not",
             why="a process of a job needs all of them to find the others",
             fix="unset WORLD_SIZE to work alone; else start the processes with --nproc-per-node, or with torchrun",
         )
     port = _number("MASTER_PORT", 0, PORTS, f"a port is {PORTS[0]} to {PORTS[-1]}")
-    return Place(rank, size, local, os.environ["MASTER_ADDR"], port)
+    return Place(rank, size, local, here, os.environ["MASTER_ADDR"], port)
 
 
 def _number(name: str, default: int, allowed: range, why: str) -> int:
@@ -78,6 +81,12 @@ def agent_store() -> TCPStore | None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     place = place_in_job()
+    if not place.address:
+        raise MachineError(
+            "TORCHELASTIC_USE_AGENT_STORE is set, but not all that torchrun sets with it",
+            why="it says that whoever started this process keeps a store for it, and not where",
+            fix="unset TORCHELASTIC_USE_AGENT_STORE; or start the processes with torchrun",
+        )
     return connect_store(place.address, place.port)
 
 
@@ -89,10 +98,24 @@ def store_of_job(place: Place) -> TCPStore:
 
 
 def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPStore:
-    """A client of the store at an address; waits for it, in C++."""
-    from torch.distributed import TCPStore
+    """A client of the store at an address. Waits for it, in C++, where a stop signal just ends the process."""
+    from torch.distributed import DistError, TCPStore
 
-    return TCPStore(address, port, is_master=False, timeout=timeout)
+    where = f"{address}, port {port}"
+    try:
+        with mortal(), announced(f"waiting for whoever serves the job's store at {where}"):
+            return TCPStore(address, port, is_master=False, timeout=timeout)
+    except DistError as error:
+        raise could_not_meet(where, error) from error
+
+
+def could_not_meet(where: str, error: Exception) -> MachineError:
+    """What to say when the store cannot be opened or reached, or has gone, or not everybody came."""
+    return MachineError(
+        f"the processes could not meet at {where}",
+        why=(str(error).splitlines() or [type(error).__name__])[0],
+        fix="check that address (--master-addr, --master-port), and that all of them have been started",
+    )
 
 
 def serve_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPStore:

@@ -15,9 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paddock.devices import DeviceAdapter, prepare
-from paddock.errors import MachineError
 from paddock.parallel.attempts import store_of_attempt
-from paddock.parallel.rendezvous import Place, check_interfaces, place_in_job, store_of_job
+from paddock.parallel.rendezvous import Place, check_interfaces, could_not_meet, place_in_job, store_of_job
 from paddock.process import announced, mortal
 
 
@@ -128,10 +127,6 @@ def _meet(place: Place, backend: str) -> dist.ProcessGroup:
             dist.init_process_group(backend, rank=place.rank, world_size=place.world_size, store=store)
             control = dist.new_group(backend="gloo")
     except (dist.DistError, OSError) as error:
-        raise MachineError(
-            f"{place} could not meet the others at {where}",
-            why=(str(error).splitlines() or [type(error).__name__])[0],
-            fix="see that all of them are started, and find that address",
-        ) from error
+        raise could_not_meet(where, error) from error
     assert isinstance(control, dist.ProcessGroup)
     return control

@@ -22,6 +22,7 @@ from paddock.checkpoint.blocks import BlockWriter
 from paddock.checkpoint.loading import saved_config
 from paddock.checkpoint.shards import Piece, write_pieces
 from paddock.checkpoint.storage import DESCRIPTION, describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
+from paddock.checkpoint.tensors import check_optimizer_state
 from paddock.cli.main import run
 from paddock.config.recipe import recipe_from_dict
 from paddock.errors import DataError
@@ -29,7 +30,7 @@ from paddock.inference.trained import open_trained, read_classes
 
 FILE = "shard-00000.safetensors"
 FAST = settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 MODEL = {"family": "gpt2", "hidden": 8, "layers": 1, "heads": 2, "vocab": 11, "context": 8}
 JSON_VALUES = st.recursive(
@@ -418,3 +419,29 @@ def test_any_bytes_of_a_header(original: Path, data: st.DataObject) -> None:
 
 def test_names_and_shapes_are_known_without_reading(path: Path) -> None:
     assert saved_tensors(path) == {name: (value.shape, value.dtype) for name, value in tensors().items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"optimizer.exp_avg.weight": None}, "it has exp_avg_sq, step, and needs exp_avg, exp_avg_sq, step"),
+        ({"optimizer.step.weight": None}, "it has exp_avg, exp_avg_sq, and needs"),
+        ({"optimizer.exp_avg.weight": torch.zeros(2)}, "[2] is the state of no weight"),
+        ({"optimizer.exp_avg.other": torch.zeros(2)}, "is the state of no weight"),
+        ({"optimizer.momentum": torch.zeros(2)}, "is the state of no weight"),
+        ({"optimizer.more.weight": torch.zeros(3, 4)}, "exp_avg, exp_avg_sq, more, step"),
+    ],
+)
+def test_the_state_of_an_optimizer_is_whole(tmp_path: Path, changes: dict[str, Any], word: str) -> None:
+    """Half of it was a KeyError in the first step."""
+    weight = torch.nn.Parameter(torch.zeros(3, 4))
+    optimizer = torch.optim.AdamW([weight])
+    whole = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(3, 4), "exp_avg_sq": torch.zeros(3, 4)}
+    content = {"model.weight": weight.detach()} | {f"optimizer.{kind}.weight": value for kind, value in whole.items()}
+    write_checkpoint(tmp_path / "whole", content, {})
+    check_optimizer_state(tmp_path / "whole", saved_tensors(tmp_path / "whole"), optimizer)
+    content = {name: value for name, value in (content | changes).items() if value is not None}
+    write_checkpoint(tmp_path / "half", content, {})
+    with pytest.raises(DataError) as caught:
+        check_optimizer_state(tmp_path / "half", saved_tensors(tmp_path / "half"), optimizer)
+    assert word in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import warnings
 import zipfile
 from collections import OrderedDict, defaultdict
@@ -171,6 +172,24 @@ def test_the_example_itself_is_read(tmp_path: Path) -> None:
     torch.save(number, tmp_path / "checkpoint.pth.tar")
     state = read_imagenet_example(tmp_path / "checkpoint.pth.tar", CONFIG)
     assert (state.epochs, state.best, state.settings["lr"]) == (3, 51.0, 0.25)
+
+
+def test_files_from_before_archives(tmp_path: Path) -> None:
+    """They are read too; and a text in one that is said to be long is no reason to make room for it."""
+    file, weights = tmp_path / "w.pth", {"a": torch.randn(3, 4), "b": torch.randn(2).bfloat16()}
+    torch.save(weights | {"c": weights["a"][1:]}, file, _use_new_zipfile_serialization=False)
+    found = open_weights(file)
+    assert torch.equal(found["c"].read(), weights["a"][1:]) and torch.equal(found["b"].read(), weights["b"])
+    content = file.read_bytes()
+    at = content.index(b"X\x01\x00\x00\x00a")
+    file.write_bytes(content[: at + 1] + (1 << 30).to_bytes(4, "little") + content[at + 5 :])
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"w\.pth"):
+            open_weights(file)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_broken_archives(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,10 +81,34 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "foreign": lambda content: os.urandom(len(content)),
     "zeros": lambda content: content[:4096] + bytes(len(content) - 4096),
     "one bit": lambda content: content[:5000] + bytes([content[5000] ^ 4]) + content[5001:],
-    "a list": lambda content: b"[]".ljust(4095) + b"\n" + content[4096:],
-    "other shapes": lambda content: content.replace(b"[1001]", b"[9999]"),
-    "objects": lambda content: content.replace(b'"<i4"', b'"|O8"'),
+    "a list": lambda content: signed(b"[]") + content[4096:],
+    "nested without end": lambda content: signed(b"[" * 4000) + content[4096:],
+    "other shapes": lambda content: signed(content[:4087].replace(b"[1001]", b"[9999]")) + content[4096:],
+    "shapes that overflow": lambda content: (
+        signed(content[:4087].replace(b"[77, 3]", b"[%d, %d]" % (2**62, 2**62))) + content[4096:]
+    ),
+    "shapes below zero": lambda content: signed(content[:4087].replace(b"[77, 3]", b"[-77, -3]")) + content[4096:],
+    "objects": lambda content: signed(content[:4087].replace(b'"<i4"', b'"|O8"')) + content[4096:],
+    "no arrays": lambda content: signed(b'{"key": {}}') + content[4096:],
+    "unsigned: other types": lambda content: content.replace(b'"<i4"', b'"<u4"'),
+    "unsigned: turned": lambda content: content.replace(b"[77, 3]", b"[3, 77]"),
+    "two words change places": lambda content: (
+        content[:4096] + content[4104:4112] + content[4096:4104] + content[4112:]
+    ),
+    "two bits of the same weight": lambda content: flipped(flipped(content, 4096), 4104),
 }
+
+
+def signed(header: bytes) -> bytes:
+    """A header with the checksum that belongs to it."""
+    header = header.rstrip().ljust(4087)
+    return header + b"%08x\n" % zlib.crc32(header)
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    """One bit less or more, so that another such change makes up for it in a sum."""
+    bit = 1 if place == 4096 else -1
+    return content[:place] + bytes([(content[place] + bit) % 256]) + content[place + 1 :]
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())

@@ -20,7 +20,7 @@ from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, recipe_names, to_yaml
 from paddock.config.rules import check_recipe, examine
 from paddock.errors import UserError
-from paddock.launch.environment import under_torchrun, worker_environment, world_of
+from paddock.launch.environment import process_counts, under_torchrun, worker_environment, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.testing.corpora import write_raw_corpus
 
@@ -336,13 +336,13 @@ def read_variables(folder: Path) -> object:
     variables = _variables(folder / "environment.json")
     kept = {name: value for name, value in os.environ.items() if name not in NAMES}
     with mock.patch.dict(os.environ, {**kept, **variables}, clear=True), _nobody_there():
-        world = world_of(LaunchOptions())
+        counts, world = process_counts(LaunchOptions()), world_of(LaunchOptions())
         worker_environment(LaunchOptions(nproc_per_node=2))
         try:
             with join_world(select("cpu")) as joined:
-                return world, joined.rank, joined.size, under_torchrun()
+                return counts, world, joined.rank, joined.size, under_torchrun()
         except Done:
-            return world, place_in_job(), under_torchrun()
+            return counts, world, place_in_job(), under_torchrun()
 
 
 def _variables(path: Path) -> dict[str, str]:

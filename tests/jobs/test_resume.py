@@ -164,7 +164,7 @@ def test_a_run_that_a_signal_stopped_has_an_exit_code_of_its_own(
 ) -> None:
     flags = ["--steps", "4", "--run-dir", str(tmp_path / "run"), "--train.callbacks", name]
     assert run(["train", *SYNTHETIC, *flags]) == code
-    assert describe_checkpoint(find_checkpoint(tmp_path / "run"))["step"] == step
+    assert describe_checkpoint(find_checkpoint(tmp_path / "run")).step == step
     if step < 4:
         assert f"next: paddock resume {tmp_path / 'run'}\n" in capsys.readouterr().err
         assert run(["resume", str(tmp_path / "run"), "--train.callbacks", "[]"]) == 0

@@ -54,9 +54,8 @@ def test_options_do_not_import_torch():
     ],
 )
 def test_options_that_start_as_many_processes_again(everywhere, here, counts, monkeypatch):
-    names = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    values = {name: "0" for name in names} | {"WORLD_SIZE": everywhere, "LOCAL_WORLD_SIZE": here}
-    for name, value in values.items():
+    others = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in {**others, "WORLD_SIZE": everywhere, "LOCAL_WORLD_SIZE": here}.items():
         gone = value is None or everywhere is None
         monkeypatch.delenv(name, raising=False) if gone else monkeypatch.setenv(name, value)
     assert process_counts(LaunchOptions(nproc_per_node=3, nnodes=2)) == counts

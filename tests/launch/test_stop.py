@@ -28,7 +28,8 @@ def test_first_signal_is_noted_and_handlers_come_back(number):
 def test_what_nohup_started_does_not_hear_of_its_terminal():
     code = (
         "import os, signal\n"
-        "from paddock.launch.stop import StopRequest, hold_signals, mortal\n"
+        "from paddock.launch.stop import StopRequest, hold_signals\n"
+        "from paddock.process import mortal\n"
         "hold_signals()\n"
         "with mortal():\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"

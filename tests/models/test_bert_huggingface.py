@@ -324,3 +324,24 @@ def test_the_command_converts_both_ways(head: Head, tmp_path: Path) -> None:
     convert(str(tmp_path / "ours"), tmp_path / "again", "huggingface", "float32")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "again"))
     assert set(before) == set(after) and all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_padding_has_no_part_in_the_loss_of_answers(tmp_path: Path) -> None:
+    """As the guide says: theirs grows with what a row is filled up to, ours does not; without padding they agree."""
+    theirs = reference(transformers.BertForQuestionAnswering)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = imported(tmp_path / "theirs")
+    tokens = torch.randint(97, (1, 24), generator=torch.Generator().manual_seed(3))
+    labels, real = torch.tensor([[2, 4]]), 6
+    found: dict[int, tuple[float, float]] = {}
+    for length in (real, 12, 24):
+        mask = (torch.arange(length) < real).long().unsqueeze(0)
+        row = tokens[:, :length]
+        with torch.no_grad():
+            expected = theirs(row, attention_mask=mask, start_positions=labels[:, 0], end_positions=labels[:, 1]).loss
+            loss = ours(row, labels, lengths=torch.tensor([real]))
+        found[length] = (loss.item(), expected.item())
+    assert found[real][0] == pytest.approx(found[real][1], rel=1e-4)
+    assert found[12][0] == pytest.approx(found[real][0], rel=1e-4)
+    assert found[24][0] == pytest.approx(found[real][0], rel=1e-4)
+    assert found[real][1] + 0.01 < found[12][1] < found[24][1] - 0.01

@@ -108,7 +108,7 @@ def test_a_best_belongs_to_the_data_that_it_was_measured_on(
     path = tmp_path / ("run" if in_place else "other")
     assert train(path, *goes_on) == 0
     newest = describe_checkpoint(path / "checkpoints" / "latest")
-    assert (newest["best"]["loss"], newest["best_step"]) == (4.0, 4)
+    assert (newest.best["loss"], newest.best_step) == (4.0, 4)
     assert pointed_at(path, "best") == "step-00000004"
 
 
@@ -118,7 +118,7 @@ def test_a_best_stays_where_the_data_stay(tmp_path: Path, evaluations: Callable[
     evaluations(5.0, 4.0)
     flags = ["--steps", "4", "--checkpoint.load", "auto", "--optimizer.lr", "1e-3"]
     assert train(tmp_path, "--checkpoint.every", "None", *flags) == 0
-    assert describe_checkpoint(tmp_path / "checkpoints" / "latest")["best_step"] == 1
+    assert describe_checkpoint(tmp_path / "checkpoints" / "latest").best_step == 1
     assert pointed_at(tmp_path, "best") == "step-00000001"
 
 

@@ -24,7 +24,7 @@ Pixels = NDArray[np.uint8]
 JPEG = b"\xff\xd8\xff"
 EXIF = b"Exif\0\0"
 MOST_PIXELS = 2**26
-"""For simplejpeg; Pillow has a limit of its own, and words for it."""
+"""Of what is decoded, so that an image takes less than half a gigabyte: a few bytes can claim more than there is."""
 ORIENTATION = 0x0112
 UPRIGHT = 1
 
@@ -82,8 +82,11 @@ def _decode_any(content: bytes, name: str, least: int | None) -> Pixels:
         with image.open(io.BytesIO(content)) as opened:
             part = _part(opened.width, opened.height, least)
             opened.draft(None, (opened.width // part, opened.height // part))  # only JPEG knows how
+            if opened.width * opened.height > MOST_PIXELS:
+                raise ValueError(f"it has {opened.width} × {opened.height} pixels, where {MOST_PIXELS:,} are plenty")
             opened.load()
-            return np.array(_in_colour(ImageOps.exif_transpose(opened)))
+            ImageOps.exif_transpose(opened, in_place=True)
+            return np.array(_in_colour(opened))
     except UnidentifiedImageError:
         what = "it is empty" if not content else f"its first bytes are {content[:8]!r}"
         raise _unreadable(name, f"this is not an image: {what}") from None
@@ -94,11 +97,11 @@ def _decode_any(content: bytes, name: str, least: int | None) -> Pixels:
 def _in_colour(image: Any) -> Any:
     """As red, green and blue of 8 bits each; transparency is dropped, as everybody's training does."""
     if image.mode.startswith("I"):  # grey of 16 bits: Pillow would clip it to 8
-        levels = np.asarray(image).astype(np.int64)
-        return _pillow().fromarray((levels.clip(0, 2**16 - 1) >> 8).astype(np.uint8)).convert("RGB")
+        levels = np.asarray(image).clip(0, 2**16 - 1)
+        return _pillow().fromarray((levels >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _unreadable(name: str, why: str) -> DataError:

@@ -19,6 +19,7 @@ import numpy as np
 from paddock.data.cache import ArrayCache, Arrays
 from paddock.data.images.files import EXTENSIONS, PackedStrings
 from paddock.errors import DataError
+from paddock.files import read_regular
 
 HIDDEN = "."
 
@@ -62,14 +63,17 @@ class FolderImages:
         return os.path.join(self._root, self._paths[index])
 
     def read(self, index: int) -> bytes:
-        with open(self.name(index), "rb") as stream:
-            return stream.read()
+        return read_regular(self.name(index))
 
 
 def _list(root: Path) -> Arrays:
     """Everything about the images below `root`."""
-    times = [os.stat(root).st_mtime_ns]  # before listing: a change that the list may have missed shows
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(HIDDEN))
+    try:
+        times = [os.stat(root).st_mtime_ns]  # before listing: a change that the list may have missed shows
+        entries = [entry for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(HIDDEN)]
+    except OSError as error:
+        raise DataError(f"{root} cannot be listed", why=error.strerror or str(error)) from error
+    classes = sorted(entry.name for entry in entries)
     if not classes:
         raise DataError(
             f"{root} has no folders in it", why="every class has its own", fix=f"put images into {root}/<class>/"
@@ -101,23 +105,29 @@ def _list(root: Path) -> Arrays:
 
 def _walk(root: Path, name: str) -> list[tuple[str, int, list[str]]]:
     """The folders of a class: where each is, its time, its images. Links to folders are followed."""
-    found, waiting = [], [name]
+    found: list[tuple[str, int, list[str]]] = []
+    waiting: list[tuple[str, frozenset[tuple[int, int]]]] = [(name, frozenset())]
     while waiting:
-        directory = waiting.pop()
+        directory, above = waiting.pop()
         images = []
         try:
-            time = os.stat(root / directory).st_mtime_ns
+            status = os.stat(root / directory)
+            itself = status.st_dev, status.st_ino
+            if itself in above:
+                raise DataError(
+                    f"{root / directory} cannot be listed", why="it is a link to a folder above it", fix="remove it"
+                )
             with os.scandir(root / directory) as entries:
                 for entry in entries:
                     if entry.name.startswith(HIDDEN):
                         continue
                     if entry.is_dir():
-                        waiting.append(f"{directory}/{entry.name}")
+                        waiting.append((f"{directory}/{entry.name}", above | {itself}))
                     elif entry.name.lower().endswith(EXTENSIONS):
                         images.append(entry.name)
         except OSError as error:
             raise DataError(f"{root / directory} cannot be listed", why=error.strerror or str(error)) from error
-        found.append((directory, time, sorted(images)))
+        found.append((directory, status.st_mtime_ns, sorted(images)))
     return sorted(found)
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -22,8 +23,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from paddock.data.indexed.index import HEADER, LONGEST_SEQUENCE, MAGIC, code_of, dtype_for, read_index
+from paddock.documents import Natural
 from paddock.errors import DataError
-from paddock.files import atomic_write, disk_errors, no_follow, sync_directory
+from paddock.files import atomic_write, disk_errors, no_follow, open_regular, sync_directory
 
 CHUNK = 1 << 20
 
@@ -65,12 +67,16 @@ class IndexedWriter:
         assert sizes.sum(dtype=np.int64) == len(tokens) and documents.sum(dtype=np.int64) == len(sizes)
         self._check(tokens, sizes)
         at = self._at
+        of_tokens, of_sizes, of_documents = at.checksums
         with disk_errors(self.prefix):
             for first in range(0, len(tokens), CHUNK):
-                self._partial.tokens.write(np.ascontiguousarray(tokens[first : first + CHUNK], self.dtype).data)
-            self._partial.sizes.write(np.ascontiguousarray(sizes, "<i4").data)
-            self._partial.documents.write((at.sequences + np.cumsum(documents, dtype="<i8")).data)
-        self._at = WriterPosition(at.tokens + len(tokens), at.sequences + len(sizes), at.documents + len(documents))
+                part = np.ascontiguousarray(tokens[first : first + CHUNK], self.dtype)
+                of_tokens = _append(self._partial.tokens, part, of_tokens)
+            of_sizes = _append(self._partial.sizes, np.ascontiguousarray(sizes, "<i4"), of_sizes)
+            ends = at.sequences + np.cumsum(documents, dtype="<i8")
+            of_documents = _append(self._partial.documents, ends, of_documents)
+        counts = at.tokens + len(tokens), at.sequences + len(sizes), at.documents + len(documents)
+        self._at = WriterPosition(*counts, (of_tokens, of_sizes, of_documents))
 
     def flush(self) -> WriterPosition:
         """Put all so far safely on the disk, and say how much it is."""
@@ -144,9 +150,11 @@ class IndexedWriter:
 class WriterPosition:
     """How far a writer has come."""
 
-    tokens: int = 0
-    sequences: int = 0
-    documents: int = 0
+    tokens: Natural = 0
+    sequences: Natural = 0
+    documents: Natural = 0
+    checksums: tuple[Natural, Natural, Natural] = field(default=(0, 0, 0), compare=False)
+    """What the partial files held so far: of the tokens, the sizes and the documents."""
 
 
 class PartialCorpus:
@@ -226,20 +234,28 @@ class PartialCorpus:
             size = path.stat().st_size if path.is_file() else 0
             if size < needed:
                 raise self._cannot_go_on(f"{path} has {size} bytes, but {needed} were written")
-        tokens = 0
-        with open(self._paths[1], "rb") as stream:
-            for first in range(0, at.sequences, CHUNK):
-                sizes = np.fromfile(stream, "<i4", min(CHUNK, at.sequences - first))
-                tokens += int(sizes.sum(dtype=np.int64))
-        with open(self._paths[2], "rb") as stream:
-            stream.seek(8 * max(0, at.documents - 1))
-            sequences = int(np.fromfile(stream, "<i8", min(1, at.documents)).sum())
-        if (tokens, sequences) != (at.tokens, at.sequences):
-            written = f"{at.tokens} in {at.sequences} were written"
-            raise self._cannot_go_on(f"its files have {tokens} tokens in {sequences} sequences, but {written}")
+        for path, needed, checksum in zip(self._paths, lengths, at.checksums, strict=True):
+            if checksum_of(path, needed) != checksum:
+                raise self._cannot_go_on(f"{path} is no longer what was written")
 
     def _cannot_go_on(self, why: str) -> DataError:
         return DataError(f"cannot go on writing {self.prefix}", why=why, fix="start again from the beginning")
+
+
+def checksum_of(path: Path, length: int) -> int:
+    """Of the beginning of a file."""
+    checksum = 0
+    with open_regular(path) as stream:
+        while length > 0 and (part := stream.read(min(length, CHUNK))):
+            checksum = zlib.crc32(part, checksum)
+            length -= len(part)
+    return checksum
+
+
+def _append(stream: BinaryIO, values: NDArray[np.integer], checksum: int) -> int:
+    """Write some values behind those that the checksum is of, and return that of all."""
+    stream.write(values.data)
+    return zlib.crc32(values, checksum)
 
 
 def _open(path: Path) -> BinaryIO:

@@ -138,10 +138,11 @@ class WorkerBatches(Iterator[Batch]):
             worker.join()
 
     def _start(self) -> Any:
-        resource_tracker.ensure_running()  # it would undo the mask below
         before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
-        try:
-            return iter(self._loader)  # the new processes inherit the mask, so it holds from the first moment
+        try:  # the new processes inherit the mask, so it holds from the first moment
+            resource_tracker.ensure_running()  # which lets some of them through again, here
+            signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+            return iter(self._loader)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

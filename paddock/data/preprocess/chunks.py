@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from paddock.data.preprocess.inputs import Input, OpenInput, open_input, reading_errors
+from paddock.documents import Natural
 from paddock.errors import DataError
 from paddock.telemetry.format import bytes_
 
@@ -16,9 +17,9 @@ LONGEST_LINE = 1 << 28
 class Position:
     """A line's beginning: the number of its input, the offset in the decompressed bytes, and the line's number."""
 
-    input: int = 0
-    offset: int = 0
-    line: int = 1
+    input: Natural = 0
+    offset: Natural = 0
+    line: Natural = 1
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
@@ -15,17 +16,22 @@ from datetime import UTC, datetime
 from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from paddock.data.config import TokenizerConfig
 from paddock.data.indexed.writer import WriterPosition
 from paddock.data.preprocess.chunks import Position
 from paddock.data.preprocess.inputs import Input
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
+from paddock.documents import Document, Natural, Parser, read_text
 from paddock.errors import DataError
 from paddock.files import atomic_write, disk_errors
 
-FORM = 1
+FORM: Literal[2] = 2
+LARGEST = 2**26
+"""Bytes: every input has a line in it."""
 LIBRARIES = ("paddock", "tokenizers", "sentencepiece", "jieba")
 
 
@@ -33,12 +39,12 @@ LIBRARIES = ("paddock", "tokenizers", "sentencepiece", "jieba")
 class Counts:
     """What has been read so far."""
 
-    documents: int = 0
-    empty: int = 0
+    documents: Natural = 0
+    empty: Natural = 0
     """Documents without a token, for each key: they are left out."""
-    skipped: int = 0
+    skipped: Natural = 0
     """Bad lines."""
-    bytes: int = 0
+    bytes: Natural = 0
     """Of text in its JSON, decompressed."""
 
     def __add__(self, other: Counts) -> Counts:
@@ -51,9 +57,28 @@ class Progress:
 
     position: Position = field(default_factory=Position)
     counts: Counts = field(default_factory=Counts)
-    skipped_bytes: int = 0
+    skipped_bytes: Natural = 0
     """The length of the list of bad lines."""
+    skipped_checksum: Natural = 0
     writers: dict[str, WriterPosition] = field(default_factory=dict)
+
+
+class JournalFile(Document):
+    """How the file looks. Its checksum is that of all the rest: a digit that changes would leave out lines unseen."""
+
+    form: Literal[2] = FORM
+    outputs: list[Annotated[str, Field(pattern=r"^_[^/\x00]+_(document|sentence)$")]]
+    job: dict[str, str]
+    progress: Progress
+    checksum: Natural = 0
+
+    def content(self) -> dict[str, Any]:
+        """Everything but the checksum."""
+        return {"form": self.form, "outputs": self.outputs, "job": self.job, "progress": asdict(self.progress)}
+
+
+def checksum_of_content(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 class Journal:
@@ -66,22 +91,18 @@ class Journal:
         self._outputs = [job.output(key).removeprefix(job.output_prefix) for key in job.json_keys]
 
     def save(self, progress: Progress) -> None:
-        content = {"form": FORM, "outputs": self._outputs, "job": self._facts, "progress": asdict(progress)}
+        content = JournalFile(outputs=self._outputs, job=self._facts, progress=progress).content()
         with atomic_write(self.path) as stream:
-            json.dump(content, stream, indent=1)
+            json.dump({**content, "checksum": checksum_of_content(content)}, stream, indent=1)
 
     def load(self) -> Progress | None:
         """Where an earlier run of this job stopped; None if there was none. An error if that was another job."""
-        try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-            facts, progress = dict(content["job"]), _progress_of(content["progress"])
-            known = content["form"] == FORM
-        except FileNotFoundError:
+        if not os.path.lexists(self.path):
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self.path} cannot be read", why=str(error), fix=_FIX) from None
-        if not known:
-            raise DataError(f"{self.path} was written by another version of Paddock", fix=_FIX)
+        content = self._read()
+        if content.checksum != checksum_of_content(content.content()):
+            raise DataError(f"{self.path} is damaged", why="its checksum is another one", fix=_FIX)
+        facts, progress = content.job, content.progress
         changed = [_change(name, facts.get(name), self._facts.get(name)) for name in {**facts, **self._facts}]
         if any(changed):
             raise DataError(
@@ -93,10 +114,13 @@ class Journal:
 
     def outputs(self) -> list[str]:
         """The prefixes of what this job writes, and of what the job that left the journal was writing."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            left = json.loads(self.path.read_text(encoding="utf-8"))["outputs"]
-            return [f"{self._prefix}{end}" for end in {*map(str, left), *self._outputs}]
-        return [f"{self._prefix}{end}" for end in self._outputs]
+        left: list[str] = []
+        with suppress(DataError):  # whatever it was, it goes
+            left = self._read().outputs
+        return [f"{self._prefix}{end}" for end in {*left, *self._outputs}]
+
+    def _read(self) -> JournalFile:
+        return _parse(read_text(self.path, fix=_FIX, max_bytes=LARGEST), str(self.path))
 
     def remove(self) -> None:
         """Delete the file, and what a kill while saving it may have left."""
@@ -134,15 +158,6 @@ def tokenizer_facts(source: TokenizerConfig | TokenizerFolder) -> dict[str, str]
     return facts | {str(path): _digest(path) for path in paths if os.path.isfile(path)}
 
 
-def _progress_of(content: dict[str, Any]) -> Progress:
-    return Progress(
-        Position(**content["position"]),
-        Counts(**content["counts"]),
-        int(content["skipped_bytes"]),
-        {key: WriterPosition(**position) for key, position in content["writers"].items()},
-    )
-
-
 def _change(name: str, before: str | None, now: str | None) -> str:
     return "" if before == now else f"{name} was {before or 'not there'}, and is {now or 'not there'}"
 
@@ -165,3 +180,4 @@ def _version(package: str) -> str:
 
 
 _FIX = "start from the beginning with --restart"
+_parse = Parser(JournalFile, fix=_FIX)

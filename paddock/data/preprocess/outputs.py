@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from paddock.data.indexed.writer import IndexedWriter, WriterPosition
+from paddock.data.indexed.writer import IndexedWriter, WriterPosition, checksum_of
 from paddock.data.preprocess.encoding import BadLine, EncodedChunk
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Progress
@@ -41,7 +42,8 @@ class Outputs:
         self._list = skipped_list(job)
         self._partial_list = self._list.with_name(f"{self._list.name}.partial")
         with ExitStack() as stack, disk_errors(self._list):
-            self._skipped = stack.enter_context(self._open_list(begin.skipped_bytes))
+            self._skipped = stack.enter_context(self._open_list(begin.skipped_bytes, begin.skipped_checksum))
+            self._skipped_checksum = begin.skipped_checksum
             self._writers = {
                 key: stack.enter_context(
                     IndexedWriter(
@@ -62,14 +64,17 @@ class Outputs:
         with disk_errors(self._list):
             for problem in bad:
                 record = {"file": file, "line": problem.line, "reason": problem.reason}
-                self._skipped.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+                self._skipped_checksum = zlib.crc32(line, self._skipped_checksum)
+                self._skipped.write(line)
 
-    def flush(self) -> tuple[dict[str, WriterPosition], int]:
-        """Put everything safely on the disk: how far each writer is, and the length of the list."""
+    def flush(self) -> Progress:
+        """Put everything safely on the disk: how far each writer is, and what the list holds."""
         with disk_errors(self._list):
             self._skipped.flush()
             os.fsync(self._skipped.fileno())
-        return {key: writer.flush() for key, writer in self._writers.items()}, self._skipped.tell()
+        writers = {key: writer.flush() for key, writer in self._writers.items()}
+        return Progress(writers=writers, skipped_bytes=self._skipped.tell(), skipped_checksum=self._skipped_checksum)
 
     def describe(self, positions: dict[str, WriterPosition]) -> list[WrittenCorpus]:
         """What is written when the writers are at these positions."""
@@ -94,15 +99,15 @@ class Outputs:
         elif not self._keep_partial:
             self._partial_list.unlink(missing_ok=True)
 
-    def _open_list(self, length: int) -> BinaryIO:
+    def _open_list(self, length: int, checksum: int) -> BinaryIO:
         if length and not os.path.exists(self._partial_list) and os.path.exists(self._list):
             os.replace(self._list, self._partial_list)  # killed when all had their names already
         stream = open(self._partial_list, "ab", opener=no_follow)  # noqa: SIM115 (the stack closes it)
-        if stream.tell() < length:
+        if stream.tell() < length or checksum_of(self._partial_list, length) != checksum:
             stream.close()
             raise DataError(
                 f"cannot go on with {self._partial_list}",
-                why=f"it is shorter than the {length} bytes that were written",
+                why="it is no longer what was written",
                 fix="start from the beginning with --restart",
             )
         stream.truncate(length)

@@ -139,10 +139,10 @@ class _Run:
 
     def _note(self, outputs: Outputs) -> dict[str, WriterPosition]:
         """Make everything so far safe, and then say so in the journal."""
-        writers, skipped_bytes = outputs.flush()
+        written = outputs.flush()
         if self._resumable:
-            self._journal.save(replace(self._progress, writers=writers, skipped_bytes=skipped_bytes))
-        return writers
+            self._journal.save(replace(written, position=self._progress.position, counts=self._progress.counts))
+        return written.writers
 
     def _leave(self, outputs: Outputs) -> None:
         """Keep what is worth it. The error that brought us here is the one to report, so there is no other."""

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.engine import CANNOT_ENCODE, EngineTokenizer
+from paddock.data.tokenizers.interface import library_errors
 from paddock.errors import DataError, MachineError
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class WholeWordTokenizer(EngineTokenizer):
                 fix="use the vocabulary of bert-base-chinese or its like, or leave the marks out",
             )
         separating: Any = engine.normalizer
+        if not isinstance(separating, normalizers.BertNormalizer):
+            raise DataError(
+                "tokenizer.chinese_whole_words: this tokenizer is none of BERT's kind",
+                why="its normalizer is another one",
+                fix="use the vocabulary of bert-base-chinese or its like, or leave the marks out",
+            )
         self._joining = type(engine).from_str(engine.to_str())
         self._joining.normalizer = normalizers.BertNormalizer(
             handle_chinese_chars=False, lowercase=separating.lowercase
@@ -62,8 +69,9 @@ class WholeWordTokenizer(EngineTokenizer):
         self._cleaning = normalizers.BertNormalizer(handle_chinese_chars=False, strip_accents=False, lowercase=False)
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        marked = [_RUN.sub(self._mark, self._cleaning.normalize_str(text)) for text in texts]
-        return [encoding.ids for encoding in self._joining.encode_batch_fast(marked, add_special_tokens=False)]
+        with library_errors(CANNOT_ENCODE):
+            marked = [_RUN.sub(self._mark, self._cleaning.normalize_str(text)) for text in texts]
+            return [encoding.ids for encoding in self._joining.encode_batch_fast(marked, add_special_tokens=False)]
 
     def unmarked(self) -> NDArray[np.int64]:
         ids = super().unmarked()

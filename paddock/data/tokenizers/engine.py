@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from paddock.data.tokenizers.interface import Tokenizer, find_sentinels, sentinel_name
+from paddock.data.tokenizers.interface import (
+    LARGEST_FILE,
+    Tokenizer,
+    find_sentinels,
+    library_errors,
+    sentinel_name,
+)
+from paddock.documents import Document, Parser, read_text
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write
 
@@ -19,6 +27,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
 FILE_NAME = "tokenizer.json"
+CANNOT_ENCODE = "the tokenizer cannot encode this text"
+MOST_MISSING = 100_000
+"""Ids that a vocabulary may leave out, however small it is."""
 BERT_NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SPACE_MARKS = ("Ġ", "▁")
 
@@ -31,11 +42,19 @@ class EngineTokenizer(Tokenizer):
 
     def __init__(self, engine: Engine, end_of_text: str | None = None, named: Mapping[str, str] | None = None) -> None:
         self.engine = engine
+        vocabulary = engine.get_vocab()
+        self._size = max(vocabulary.values(), default=-1) + 1
+        if self._size > 10 * len(vocabulary) + MOST_MISSING:
+            raise DataError(
+                f"the tokenizer's highest id is {self._size - 1}",
+                why=f"it has {len(vocabulary)} tokens, so most of a model's vocabulary would stand for nothing",
+                fix="number its tokens from 0 on",
+            )
         super().__init__(end_of_text, named)
 
-    @cached_property
+    @property
     def vocab_size(self) -> int:
-        return max(self.engine.get_vocab().values(), default=-1) + 1
+        return self._size
 
     def id_of(self, token: str) -> int | None:
         return self.engine.token_to_id(token)
@@ -48,15 +67,18 @@ class EngineTokenizer(Tokenizer):
 
     def encode_plain(self, texts: list[str]) -> list[list[int]]:
         """What a model reads: without marks of Chinese words, which only masking looks at."""
-        return [encoding.ids for encoding in self.engine.encode_batch_fast(texts, add_special_tokens=False)]
+        with library_errors(CANNOT_ENCODE):
+            return [encoding.ids for encoding in self.engine.encode_batch_fast(texts, add_special_tokens=False)]
 
     def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """The same ids and, for each, the characters of the text as it was given that it stands for."""
-        encodings = self.engine.encode_batch(texts, add_special_tokens=False)
+        with library_errors(CANNOT_ENCODE):
+            encodings = self.engine.encode_batch(texts, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def decode(self, ids: list[int]) -> str:
-        return self.engine.decode(ids, skip_special_tokens=True)
+        with library_errors("the tokenizer cannot decode what was generated"):
+            return self.engine.decode(ids, skip_special_tokens=True)
 
     def continuation(self) -> NDArray[np.bool_]:
         """Where words begin with a mark (BPE, Unigram), whatever has none continues one: punctuation, too."""
@@ -153,10 +175,8 @@ def read_bpe(
 
     for path in (vocab, merges):
         need_file(path)
-    try:
+    with library_errors(f"{vocab} and {merges} are no BPE vocabulary"):
         engine = Engine(models.BPE.from_file(str(vocab), str(merges)))
-    except Exception as error:  # the library raises plain Exception
-        raise DataError(f"{vocab} and {merges} are no BPE vocabulary", why=str(error)) from None
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
     tokenizer = EngineTokenizer(engine, end_of_text, named)
@@ -174,7 +194,8 @@ def read_wordpiece(path: Path, lower_case: bool, extra_ids: int = 0) -> Engine:
             why=f"it has no line {' or '.join(missing)}",
             fix="give the vocab.txt of a BERT model: one token a line",
         )
-    engine = _wordpiece(vocab, lower_case)
+    with library_errors(f"{path} is no WordPiece vocabulary"):
+        engine = _wordpiece(vocab, lower_case)
     own = len(find_sentinels(vocab.get))
     check_sentinels(path, own, extra_ids or own)
     if extra_ids and max(vocab.values()) >= len(vocab):
@@ -189,20 +210,51 @@ def read_engine(path: Path) -> Engine:
     from tokenizers import Tokenizer as Engine
 
     need_file(path)
-    try:
-        engine = Engine.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
-        raise DataError(f"{path} is no tokenizer.json", why=str(error)) from None
+    content = read_text(path, max_bytes=LARGEST_FILE)
+    _check_maps(content, path)
+    with library_errors(f"{path} is no tokenizer.json"):
+        engine = Engine.from_str(content.decode())
     # Some files cut or fill every text to the length of one model's input.
     engine.no_truncation()
     engine.no_padding()
     return engine
 
 
+class Normalizer(Document):
+    """A step before tokenization, or several."""
+
+    normalizers: list[Normalizer] = Field(default_factory=list)
+    precompiled_charsmap: str | None = None
+
+
+class TokenizerFile(Document):
+    """What is looked at before the library sees a tokenizer.json."""
+
+    normalizer: Normalizer | None = None
+
+
+def _check_maps(content: bytes, path: Path) -> None:
+    """The library takes the memory for a map of characters that the map itself asks for, up to 4 GB, or dies of it."""
+    normalizer = Parser(TokenizerFile)(content, str(path)).normalizer
+    waiting = [] if normalizer is None else [normalizer]
+    while waiting:
+        step = waiting.pop()
+        waiting += step.normalizers
+        if step.precompiled_charsmap is not None:
+            try:
+                content = b64decode(step.precompiled_charsmap)
+            except ValueError as error:
+                raise DataError(f"{path} is no tokenizer.json", why=f"a map of characters: {error}") from None
+            if len(content) < 4 or int.from_bytes(content[:4], "little") > len(content) - 4:
+                raise DataError(f"{path} is no tokenizer.json", why="a map of characters is truncated")
+
+
 def need_file(path: Path) -> None:
     """An error that names the file, if it is not there."""
     if not os.path.isfile(path):
         raise DataError(f"there is no tokenizer file {path}", fix="check the path")
+    if os.path.getsize(path) > LARGEST_FILE:
+        raise DataError(f"{path} is no file of a tokenizer", why=f"it has more than {LARGEST_FILE:,} bytes")
 
 
 def check_sentinels(path: Path, own: int, wanted: int) -> None:

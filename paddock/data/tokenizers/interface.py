@@ -1,20 +1,27 @@
-"""What the rest of Paddock knows of a tokenizer, whichever library does the work."""
+"""What the rest of Paddock knows of a tokenizer, whichever library does the work; and of the files it is made from."""
 
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from paddock.errors import ConfigError, DataError
+from paddock.data.config import MOST_SENTINELS
+from paddock.documents import Document, read_document
+from paddock.errors import ConfigError, DataError, UserError, shown
 from paddock.files import atomic_write
 
 CONFIG_NAME = "tokenizer_config.json"
+LARGEST_FILE = 2**27
+"""Bytes of a tokenizer's file: a hundred megabytes are plenty."""
 
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "end_of_text": ("<|endoftext|>", "</s>", "[SEP]", "<|end_of_text|>", "<eos>"),
@@ -108,6 +115,56 @@ class Tokenizer(ABC):
         names = {f"{'eos' if part == 'end_of_text' else part}_token": name for part, name in self.special.items()}
         with atomic_write(folder / CONFIG_NAME) as stream:
             json.dump({**names, "clean_up_tokenization_spaces": False, **settings}, stream, indent=2)
+
+
+class NamedToken(Document):
+    """A token, as transformers writes one that is matched in a way of its own."""
+
+    content: str
+
+
+class TokenizerSettings(Document):
+    """What we read of a tokenizer_config.json."""
+
+    eos_token: str | NamedToken | None = None
+    pad_token: str | NamedToken | None = None
+    cls_token: str | NamedToken | None = None
+    sep_token: str | NamedToken | None = None
+    mask_token: str | NamedToken | None = None
+    unk_token: str | NamedToken | None = None
+    do_lower_case: bool | None = None
+    chinese_whole_words: bool | None = None
+    extra_ids: int | None = Field(None, ge=0, le=MOST_SENTINELS)
+
+    def token(self, part: str) -> str | None:
+        """The name of the token that plays a part: eos, pad, cls, sep, mask or unk."""
+        token: str | NamedToken | None = getattr(self, f"{part}_token")
+        return token.content if isinstance(token, NamedToken) else token
+
+    @property
+    def is_uncased(self) -> bool:
+        """Of a vocab.txt, as transformers takes it."""
+        return self.do_lower_case is not False
+
+
+def read_settings(path: Path) -> TokenizerSettings:
+    """What a tokenizer_config.json says, if there is one."""
+    if not os.path.isfile(path):
+        return TokenizerSettings()
+    return read_document(path, TokenizerSettings, max_bytes=LARGEST_FILE)
+
+
+@contextmanager
+def library_errors(what: str) -> Iterator[None]:
+    """Turn whatever a tokenizer's library raises into an error of ours. A panic of Rust is not even an Exception."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(what, why=shown(" ".join(str(error).split())) or type(error).__name__) from None
 
 
 def sentinel_name(index: int) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any
 
 from paddock.data.cache import build_folder, cache_folder
 from paddock.data.config import DataConfig, TokenizerConfig
@@ -21,7 +19,7 @@ from paddock.data.tokenizers.engine import (
     train_bpe,
     train_wordpiece,
 )
-from paddock.data.tokenizers.interface import CONFIG_NAME, USUAL_NAMES, Tokenizer
+from paddock.data.tokenizers.interface import CONFIG_NAME, USUAL_NAMES, Tokenizer, read_settings
 from paddock.data.tokenizers.sentencepiece import MODEL_NAME, SentencePieceTokenizer
 from paddock.errors import ConfigError, DataError, UserError
 
@@ -56,18 +54,17 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
 def load_tokenizer_folder(folder: Path, end_of_text: str | None = None) -> Tokenizer | None:
     """The tokenizer in a run directory, a prepared corpus or a Hugging Face folder, if there is one."""
     settings = read_settings(folder / CONFIG_NAME)
-    named = {part: name for part in USUAL_NAMES if (name := _token_name(settings.get(f"{part}_token")))}
-    end_of_text = end_of_text or _token_name(settings.get("eos_token"))
-    whole_words = _choose(bool(settings.get("chinese_whole_words")))
+    named = {part: name for part in ("pad", "cls", "sep", "mask", "unk") if (name := settings.token(part))}
+    end_of_text = end_of_text or settings.token("eos")
+    whole_words = _choose(bool(settings.chinese_whole_words))
     if os.path.isfile(folder / FILE_NAME):
         return whole_words(read_engine(folder / FILE_NAME), end_of_text, named)
     if os.path.isfile(folder / "merges.txt") and os.path.isfile(folder / "vocab.json"):
         return read_bpe(folder / "vocab.json", folder / "merges.txt", end_of_text, named)
     if os.path.isfile(folder / MODEL_NAME):
-        return SentencePieceTokenizer(folder / MODEL_NAME, settings.get("extra_ids"), end_of_text)
+        return SentencePieceTokenizer(folder / MODEL_NAME, settings.extra_ids, end_of_text)
     if os.path.isfile(folder / "vocab.txt"):
-        lower_case = bool(settings.get("do_lower_case", True))  # as transformers takes it
-        return whole_words(read_wordpiece(folder / "vocab.txt", lower_case), end_of_text or "[SEP]", named)
+        return whole_words(read_wordpiece(folder / "vocab.txt", settings.is_uncased), end_of_text or "[SEP]", named)
     return None
 
 
@@ -117,25 +114,6 @@ def check_fits(tokenizer: Tokenizer, vocab: int, *, parts: Collection[str] = (),
 
 def _choose(whole_words: bool) -> type[EngineTokenizer]:
     return WholeWordTokenizer if whole_words else EngineTokenizer
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """What a tokenizer_config.json says, if there is one."""
-    if not os.path.isfile(path):
-        return {}
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is no tokenizer configuration", why=str(error)) from None
-    if not isinstance(settings, dict):
-        raise DataError(f"{path} is no tokenizer configuration", why="it holds no JSON object")
-    return settings
-
-
-def _token_name(value: object) -> str | None:
-    """transformers writes a token as its name, or as an object with its name and how to match it."""
-    name = value.get("content") if isinstance(value, dict) else value
-    return name if isinstance(name, str) else None
 
 
 def _learned(data: DataConfig, config: TokenizerConfig, vocab: int, texts: list[str]) -> EngineTokenizer:

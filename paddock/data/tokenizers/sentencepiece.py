@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.tokenizers.engine import check_sentinels, need_file
-from paddock.data.tokenizers.interface import Tokenizer, find_sentinels, sentinel_name
-from paddock.errors import DataError, MachineError
+from paddock.data.tokenizers.engine import CANNOT_ENCODE, check_sentinels, need_file
+from paddock.data.tokenizers.interface import (
+    LARGEST_FILE,
+    Tokenizer,
+    find_sentinels,
+    library_errors,
+    sentinel_name,
+)
+from paddock.documents import read_text
+from paddock.errors import MachineError
 from paddock.files import atomic_write
 
 if TYPE_CHECKING:
@@ -54,7 +61,8 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         split = [self._split_at_specials(text) for text in texts]
         between = [part for parts in split for part in parts[::2]]
-        encoded: Iterator[list[int]] = iter(self._model.encode(between, out_type=int, num_threads=_threads()))
+        with library_errors(CANNOT_ENCODE):
+            encoded: Iterator[list[int]] = iter(self._model.encode(between, out_type=int, num_threads=_threads()))
         return [self._joined(parts[1::2], encoded) for parts in split]
 
     def _joined(self, specials: list[str], encoded: Iterator[list[int]]) -> list[int]:
@@ -66,7 +74,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def decode(self, ids: list[int]) -> str:
         hidden = set(self._specials.values())
-        return cast(str, self._model.decode([id for id in ids if id < self._pieces and id not in hidden]))
+        with library_errors("the tokenizer cannot decode what was generated"):
+            return cast(str, self._model.decode([id for id in ids if id < self._pieces and id not in hidden]))
 
     def continuation(self) -> NDArray[np.bool_]:
         """A piece that begins with no space continues a word: punctuation, too."""
@@ -102,13 +111,13 @@ def _read_model(path: Path) -> SentencePieceProcessor:
         ) from None
 
     need_file(path)
-    content = path.read_bytes()
-    try:
+    content = read_text(path, max_bytes=LARGEST_FILE)
+    with library_errors(f"{path} is no SentencePiece model"):
         if not content:
             raise RuntimeError("it is empty")
-        return SentencePieceProcessor(model_proto=content)
-    except RuntimeError as error:
-        raise DataError(f"{path} is no SentencePiece model", why=str(error)) from None
+        model = SentencePieceProcessor(model_proto=content)
+        model.id_to_piece(list(range(model.get_piece_size())))  # the library does not look whether they are text
+        return model
 
 
 def _threads() -> int:

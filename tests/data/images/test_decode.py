@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import io
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -133,3 +135,11 @@ def test_without_pillow_the_error_says_what_to_install(monkeypatch: pytest.Monke
     with pytest.raises(MachineError, match="Pillow is not installed") as caught:
         decode(b"anything", "it")
     assert "paddock[vision]" in caught.value.fix
+
+
+def test_an_image_that_claims_more_pixels_than_memory_holds() -> None:
+    content = bytearray(encoded(picture(0), "PNG"))
+    content[16:24] = struct.pack(">II", 12_000, 12_000)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    with pytest.raises(DataError, match="12000 × 12000 pixels, where 67,108,864 are plenty"):
+        decode(bytes(content), "a.png")

@@ -121,3 +121,17 @@ def test_images_without_classes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no folders in it") as caught:
         FolderImages(tmp_path / "train", tmp_path / "cache")
     assert "<class>" in caught.value.fix
+
+
+def test_what_is_named_like_an_image_and_is_none(root: Path, tmp_path: Path) -> None:
+    os.mkfifo(root / "ant" / "!.jpg")
+    images = FolderImages(root, tmp_path / "cache")
+    with pytest.raises(OSError, match="it is a pipe, not a file"):
+        images.read(0)
+
+
+def test_links_that_lead_back(root: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        os.symlink("..", root / "ant" / name)
+    with pytest.raises(DataError, match="it is a link to a folder above it"):
+        FolderImages(root, tmp_path / "cache")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,8 +98,14 @@ def test_more_shards_than_may_be_open_and_another_process(tmp_path: Path) -> Non
     [
         ({"a.jpg": b"x"}, "a.jpg in .*0.tar has no label"),
         ({"a.jpg": b"x", "a.json": b'{"text": "no label"}'}, "has no label"),
-        ({"a.jpg": b"x", "a.json": b"{"}, "a.json in .*0.tar cannot be understood"),
+        ({"a.jpg": b"x", "a.json": b"{"}, "a.json in .*0.tar is not valid JSON"),
         ({"a.txt": b"x", "a.cls": b"0"}, "there are no images in"),
+        ({"a.jpg": b"x", "a.json": b"[1]"}, "does not have the expected form"),
+        ({"a.jpg": b"x", "a.json": b'{"label": [1]}'}, "does not have the expected form"),
+        ({"a.jpg": b"x", "a.json": b"[" * 100_000}, "nested too deeply"),
+        ({"a.jpg": b"x", "a.cls": b"\xff"}, "a.cls in .*0.tar cannot be understood"),
+        ({"a.jpg": b"x", "a.cls": b"300000000"}, "a label is 300000000"),
+        ({"a.jpg": b"x", "a.cls": bytes(2**20 + 1)}, "a header or label of 1048577 bytes"),
     ],
 )
 def test_shards_that_lack_something(tmp_path: Path, members: dict[str, bytes], problem: str) -> None:
@@ -114,6 +122,107 @@ def test_a_label_that_has_no_name(tmp_path: Path) -> None:
     write_shard(tmp_path / "0.tar", {"a.jpg": b"x", "a.cls": b"cat"})
     with pytest.raises(DataError, match='a label is "cat"'):
         images_of(tmp_path / "0.tar", cache=tmp_path)
+
+
+def test_a_label_of_thousands_of_digits_is_a_name(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0.tar", {"a.jpg": b"x", "a.cls": b"9" * 5000})
+    assert images_of(tmp_path / "0.tar", cache=tmp_path).classes == ["9" * 5000]
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [(b"\xff\xfe", "is not text in UTF-8"), (b"ant\nbee\nant\n", "has a name twice"), (None, "it is a pipe")],
+)
+def test_a_list_of_names_that_is_none(tmp_path: Path, names: bytes | None, problem: str) -> None:
+    os.mkfifo(tmp_path / "classes.txt") if names is None else (tmp_path / "classes.txt").write_bytes(names)
+    write_shard(tmp_path / "0.tar", {"a.jpg": b"x", "a.cls": b"bee"})
+    with pytest.raises(DataError, match=problem):
+        images_of(tmp_path / "0.tar", cache=tmp_path)
+
+
+def crafted(path: Path, **fields: Any) -> None:
+    """A tar file whose image has other fields than `write_shard` would give it, and its label behind it."""
+    members = []
+    for name, content in (("a.jpg", b"x" * 700), ("a.cls", b"0")):
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        for field, value in (fields if name == "a.jpg" else {}).items():
+            setattr(entry, field, value)
+        members.append(entry.tobuf(tarfile.PAX_FORMAT) + content.ljust(1024 if len(content) > 512 else 512, b"\0"))
+    path.write_bytes(b"".join(members) + bytes(1024))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"size": 2**30}, "a.jpg is said to have 1073741824 bytes|unexpected end"),
+        ({"pax_headers": {"size": str(2**30)}}, "a.jpg is said to have 1073741824 bytes|unexpected end"),
+        ({"pax_headers": {"size": "-2000"}}, "0.tar cannot be read"),
+        ({"pax_headers": {"size": "-1024"}}, "0.tar cannot be read"),
+        ({"pax_headers": {"size": "9" * 5000}}, "0.tar cannot be read"),
+        ({"pax_headers": {"comment": "x" * 2**21}}, "a header or label of"),
+        ({"pax_headers": {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "9"}}, "cannot be"),
+        ({"pax_headers": {"GNU.sparse.map": "0,700", "GNU.sparse.size": str(2**40)}}, "a.jpg is a sparse file"),
+        ({"pax_headers": {"GNU.sparse.map": "x", "GNU.sparse.size": "x"}}, "0.tar cannot be read"),
+        ({"type": tarfile.GNUTYPE_LONGNAME, "size": 2**40}, "0.tar cannot be read"),
+        ({"type": tarfile.XHDTYPE, "size": 2**62}, "0.tar cannot be read"),
+        ({"type": tarfile.SYMTYPE, "linkname": "/etc/hostname", "size": 0}, "is a link or a device"),
+        ({"type": tarfile.LNKTYPE, "linkname": "b.jpg", "size": 0}, "is a link or a device"),
+        ({"type": tarfile.FIFOTYPE, "size": 0}, "is a link or a device"),
+        ({"type": tarfile.CHRTYPE, "size": 0}, "is a link or a device"),
+        ({"type": tarfile.DIRTYPE, "size": 0}, "is a folder, not a file|is no header"),
+    ],
+)
+def test_a_crafted_tar_file(tmp_path: Path, fields: dict[str, Any], problem: str) -> None:
+    crafted(tmp_path / "0.tar", **fields)
+    with pytest.raises(DataError, match=problem):
+        images_of(tmp_path / "0.tar", cache=tmp_path)
+
+
+def test_a_sparse_label_of_three_gigabytes(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0.tar", {"a.jpg": b"x"})
+    label = tarfile.TarInfo("a.cls")
+    label.size = 3 * 2**30
+    with open(tmp_path / "0.tar", "r+b") as stream:
+        stream.seek(1024)
+        stream.write(label.tobuf())
+        stream.truncate(1536 + label.size + 1024)
+    with pytest.raises(DataError, match="a header or label of 3221225472 bytes"):
+        images_of(tmp_path / "0.tar", cache=tmp_path)
+
+
+def test_a_damaged_header_is_not_the_end(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0.tar", {"a.jpg": b"x", "a.cls": b"0", "b.jpg": b"y", "b.cls": b"1"})
+    content = bytearray((tmp_path / "0.tar").read_bytes())
+    content[2048 + 148] ^= 1  # in the sum of the third header
+    (tmp_path / "0.tar").write_bytes(content)
+    with pytest.raises(DataError, match="is no header of a member"):
+        images_of(tmp_path / "0.tar", cache=tmp_path)
+
+
+def test_many_headers_before_one_member(tmp_path: Path) -> None:
+    entry = tarfile.TarInfo("x")
+    entry.type, entry.size = tarfile.XHDTYPE, 0
+    (tmp_path / "0.tar").write_bytes(entry.tobuf() * 5000)
+    with pytest.raises(DataError, match="0.tar cannot be read"):
+        images_of(tmp_path / "0.tar", cache=tmp_path)
+
+
+def test_a_shard_that_is_cut_off_later(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0.tar", {"a.cls": b"0", "a.jpg": bytes(5000)})
+    images = images_of(tmp_path / "0.tar", cache=tmp_path)
+    os.truncate(tmp_path / "0.tar", 3000)
+    with pytest.raises(DataError, match="the tar file ends after"):
+        images.read(0)
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0.tar")
+    (tmp_path / "1.tar").mkdir()
+    os.symlink("nowhere", tmp_path / "2.tar")
+    for number, problem in enumerate(("it is a pipe", "it is a folder", "No such file")):
+        with pytest.raises(DataError, match=problem):
+            images_of(tmp_path / f"{number}.tar", cache=tmp_path)
 
 
 def test_what_is_no_tar_file(tmp_path: Path) -> None:

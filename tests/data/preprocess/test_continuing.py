@@ -223,7 +223,21 @@ def test_beginning_again(make_job: MakeJob, inputs: list[Path]) -> None:
     assert progress is None and result.counts.documents == 298
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"form": 1}', '{"form": 2, "job": {}, "progress": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"form": 1}',
+        '{"form": 2, "job": {}, "progress": {}}',
+        '{"form": 2, "outputs": [], "job": {}, "progress": {"position": {"offset": []}}}',
+        '{"form": 2, "outputs": [], "job": {}, "progress": {"position": {"offset": -1}}}',
+        '{"form": 2, "outputs": [], "job": {}, "progress": {"writers": {"text": {"checksums": [1]}}}}',
+        "[" * 100_000,
+        "1" * 5000,
+    ],
+)
 def test_a_damaged_journal(make_job: MakeJob, inputs: list[Path], content: str) -> None:
     job = make_job(*inputs, on_error="skip")
     Path(f"{job.output_prefix}.progress.json").write_text(content)
@@ -236,8 +250,52 @@ def test_a_partial_file_that_is_gone(make_job: MakeJob, inputs: list[Path]) -> N
     with pytest.raises(KeyboardInterrupt):
         preprocess(job, stop_after(9))
     Path(f"{job.output_prefix}.skipped.jsonl.partial").write_bytes(b"")
-    with pytest.raises(DataError, match=r"shorter than the \d+ bytes(.|\n)*--restart"):
+    with pytest.raises(DataError, match=r"no longer what was written(.|\n)*--restart"):
         preprocess(job)
+
+
+@pytest.mark.parametrize(
+    "part", ["_text_document.bin", "_text_document.sizes", "_text_document.documents", ".skipped.jsonl"]
+)
+def test_a_partial_file_that_has_changed(make_job: MakeJob, inputs: list[Path], part: str) -> None:
+    """Two bytes change places: every length and every sum stays as it was."""
+    job = make_job(*inputs, on_error="skip")
+    with pytest.raises(KeyboardInterrupt):
+        preprocess(job, stop_after(9))
+    path = Path(f"{job.output_prefix}{part}.partial")
+    content = bytearray(path.read_bytes())
+    place = next(place for place in range(0, len(content), 8) if content[place] != content[place + 4])
+    content[place], content[place + 4] = content[place + 4], content[place]
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"no longer what was written"):
+        preprocess(job)
+    assert continue_it(replace(job, restart=True))[0] is None
+
+
+def test_a_journal_of_which_one_digit_has_changed(make_job: MakeJob, inputs: list[Path]) -> None:
+    job = make_job(*inputs, on_error="skip")
+    with pytest.raises(KeyboardInterrupt):
+        preprocess(job, stop_after(3))
+    journal = Path(f"{job.output_prefix}.progress.json")
+    whole = journal.read_text()
+    for before, after in (
+        ('"offset": ', '"offset": 1'),
+        ('"line": ', '"line": 1'),
+        ('"documents": ', '"documents": 1'),
+    ):
+        journal.write_text(whole.replace(before, after, 1))
+        with pytest.raises(DataError, match=r"progress\.json is damaged(.|\n)*--restart"):
+            preprocess(job)
+
+
+def test_a_journal_removes_nothing_elsewhere(make_job: MakeJob, inputs: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "other.bin.partial").write_text("mine")
+    job = make_job(*inputs, on_error="skip")
+    (tmp_path / f"{Path(job.output_prefix).name}_x").mkdir()
+    content = {"form": 2, "outputs": ["_x/../other"], "job": {}, "progress": {}, "checksum": 0}
+    Path(f"{job.output_prefix}.progress.json").write_text(json.dumps(content))
+    preprocess(replace(job, restart=True))
+    assert (tmp_path / "other.bin.partial").read_text() == "mine"
 
 
 def test_a_stream_does_not_end_another_job(make_job: MakeJob, inputs: list[Path], tmp_path: Path) -> None:

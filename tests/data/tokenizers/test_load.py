@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from paddock.data.config import TokenizerConfig
 from paddock.data.language.prepare import embedded_documents
+from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import check_fits, load_tokenizer, load_tokenizer_folder, train_tokenizer
 from paddock.errors import ConfigError, DataError
 
@@ -95,9 +97,13 @@ def test_special_tokens_that_a_folder_names(vocabulary: Path, tmp_path: Path) ->
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
     with pytest.raises(ConfigError, match=r'"</s>"(.|\n)*has no such token'):
         load_tokenizer_folder(tmp_path)
-    for broken in ("{", "[]", '"x"'):
+    for broken in ("{", "[]", '"x"', "[" * 100_000, '{"eos_token": 7}', '{"pad_token": {"content": 1}}'):
         (tmp_path / "tokenizer_config.json").write_text(broken)
-        with pytest.raises(DataError, match=r"tokenizer_config\.json is no tokenizer configuration"):
+        with pytest.raises(DataError, match=r"tokenizer_config\.json"):
+            load_tokenizer_folder(tmp_path)
+    for extra_ids in (-1, 2**31, 10**7, "4", 4.5, True):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"extra_ids": extra_ids}))
+        with pytest.raises(DataError, match="extra_ids: input should be"):
             load_tokenizer_folder(tmp_path)
 
 
@@ -114,6 +120,8 @@ def test_special_tokens_that_a_folder_names(vocabulary: Path, tmp_path: Path) ->
         ({"kind": "trained", "extra_ids": 100}, r"extra_ids = 100(.|\n)*ignore"),
         ({"kind": "wordpiece", "vocab": "a", "merges": "b"}, r"merges = b(.|\n)*ignore"),
         ({"kind": "sentencepiece", "model": "a", "extra_ids": -1}, "extra_ids = -1"),
+        ({"kind": "sentencepiece", "model": "a", "extra_ids": 2**31}, "extra_ids = 2147483648"),
+        ({"kind": "wordpiece", "vocab": "a", "extra_ids": 2**31}, "extra_ids = 2147483648"),
         ({"kind": "bpe"}, "kind = bpe"),
     ],
 )
@@ -134,6 +142,93 @@ def test_settings_that_a_kind_lacks_or_would_ignore(settings: dict[str, Any], me
 def test_missing_files(settings: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=r"there is no tokenizer file nowhere\.txt"):
         load_tokenizer(TokenizerConfig(**settings))
+
+
+WORDS = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
+DESCRIPTION = {"version": "1.0", "added_tokens": [], "model": WORDS} | dict.fromkeys(
+    ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+)
+
+
+def charsmap(content: bytes) -> dict[str, Any]:
+    return {"normalizer": {"type": "Precompiled", "precompiled_charsmap": b64encode(content).decode()}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [], "continuing_subword_prefix": 5}},
+        {
+            "model": {
+                "type": "BPE",
+                "vocab": {"a": 0, "b": 1, "ab": 2},
+                "merges": [["a", "b"]],
+                "continuing_subword_prefix": "####",  # the library panics
+            }
+        },
+        charsmap(b""),
+        charsmap(b"\xff\xff\xff\xff\0\0"),  # a map of 4 GB
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "x"}},
+        {"normalizer": {"type": "Sequence", "normalizers": [charsmap(b"\xff\xff\xff\xff")["normalizer"]]}},
+        {"model": {"type": "WordLevel", "vocab": {"a": 4_000_000_000, "[UNK]": 1}, "unk_token": "[UNK]"}},
+        {"model": {"type": "WordLevel", "vocab": {"a": 10**8, "[UNK]": 1}, "unk_token": "[UNK]"}},
+        {"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "[UNK]"}},
+        {"model": None},
+    ],
+)
+def test_a_crafted_tokenizer(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(DESCRIPTION | changes))
+    with pytest.raises(DataError, match="tokenizer"):
+        load_tokenizer_folder(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b'{"a":' * 100_000, b"1" * 5000, b"[]"])
+def test_a_tokenizer_that_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        load_tokenizer_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[X]"}},
+        {"model": {"type": "Unigram", "unk_id": None, "vocab": [["a", -1.0]]}},
+        {"pre_tokenizer": {"type": "FixedLength", "length": 0}},  # the library panics
+        charsmap(bytes([4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])),  # the library panics
+    ],
+)
+def test_a_tokenizer_that_cannot_encode(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(DESCRIPTION | changes))
+    tokenizer = load_tokenizer_folder(tmp_path)
+    assert isinstance(tokenizer, EngineTokenizer)
+    for encode in (tokenizer.encode_batch, tokenizer.encode_with_offsets):
+        with pytest.raises(DataError, match="the tokenizer cannot encode this text"):
+            encode(["a b hello"])
+
+
+def test_a_text_that_is_none(vocabulary: Path) -> None:
+    tokenizer = load_tokenizer(config(vocabulary))
+    assert tokenizer is not None
+    with pytest.raises(DataError, match="the tokenizer cannot encode this text"):
+        tokenizer.encode("\ud800")
+
+
+def test_marks_of_chinese_words_need_a_tokenizer_of_berts_kind(tmp_path: Path) -> None:
+    marked = {"type": "WordLevel", "vocab": {"中": 0, "##国": 1, "[UNK]": 2}, "unk_token": "[UNK]"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(DESCRIPTION | {"model": marked}))
+    (tmp_path / "tokenizer_config.json").write_text('{"chinese_whole_words": true}')
+    with pytest.raises(DataError, match="none of BERT's kind"):
+        load_tokenizer_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "spiece.model", "vocab.json"])
+def test_a_sparse_file_is_not_read(tmp_path: Path, name: str) -> None:
+    with open(tmp_path / name, "wb") as stream:
+        stream.truncate(3 * 2**30)
+    (tmp_path / "merges.txt").touch()
+    with pytest.raises(DataError, match="more than 134,217,728 bytes"):
+        load_tokenizer_folder(tmp_path)
 
 
 def test_no_tokenizer_yet() -> None:

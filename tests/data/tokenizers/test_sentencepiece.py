@@ -186,6 +186,12 @@ def test_foreign_files(content: bytes, tmp_path: Path) -> None:
         load(tmp_path / "spiece.model")
 
 
+def test_a_piece_that_is_no_text(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(made.read_bytes().replace("▁the".encode(), b"\xff\x96\x81the"))
+    with pytest.raises(DataError, match=r"spiece\.model is no SentencePiece model"):
+        load(tmp_path / "spiece.model")
+
+
 def test_a_truncated_model(made: Path, tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(made.read_bytes()[:1000])
     with pytest.raises(DataError, match="is no SentencePiece model"):
