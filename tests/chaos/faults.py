@@ -301,7 +301,7 @@ def port_in_use(scene: Scene) -> Callable[[Attempt], None]:
 
 def damage(scene: Scene) -> Callable[[Attempt], None]:
     """Something that no run survives: for trying whether a campaign sees it."""
-    scene.said = "SIGKILL, and a changed byte in every checkpoint"
+    scene.said, scene.may_die = "SIGKILL, and a changed byte in every checkpoint", True
 
     def strike(attempt: Attempt) -> None:
         scene.wait_for_step(attempt, EVERY + 1)
