@@ -15,8 +15,8 @@ from typing import Any, TextIO, cast
 
 from paddock.process import is_ours
 
-READER_IS_GONE = (errno.EPIPE, errno.EIO)
-"""What a pipe without a reader says, and what a terminal says that was closed."""
+READER_IS_GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
+"""What a pipe without a reader says, what a terminal says that was closed, and a log file on a full disk."""
 
 
 class LastingStream:

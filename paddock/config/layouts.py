@@ -24,6 +24,8 @@ CHOICES: dict[str, list[str]] = {
     "sequence": ["true", "false"],
     "recompute": list(get_args(RecomputeMode)),
 }
+LONGEST_NUMBER = 9
+"""Digits: no job has more processes, and Python turns no more than some thousands into a number."""
 EXAMPLE = "e.g. dp2,tp2,pp2,schedule=interleaved,shard=parameters,sequence=true,recompute=full,accumulation=4"
 
 
@@ -85,7 +87,7 @@ def _read_word(word: str, text: str) -> tuple[str, Any]:
         if not name:
             raise bad_value("layout", text, f'"{word}" is neither a size such as dp2 nor a setting', EXAMPLE)
     if name in (*SIZES.values(), "accumulation"):
-        if not value.isdecimal() or int(value) < 1:
+        if not value.isdecimal() or len(value) > LONGEST_NUMBER or int(value) < 1:
             raise bad_value("layout", text, f'"{word}": {name} is a number, at least 1', EXAMPLE)
         return name, int(value)
     if name not in CHOICES:

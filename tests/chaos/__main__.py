@@ -20,7 +20,7 @@ from machinery import isolate
 cannot_mount = isolate()  # before there are threads: libraries begin some
 
 from campaign import Campaign, Verdict, warm_up  # noqa: E402
-from faults import KINDS  # noqa: E402
+from faults import KINDS, PLANTED  # noqa: E402
 
 COLUMNS = ("kind", "tried", "recovered", "refused", "unaffected", "lost", "left_behind", "skipped")
 
@@ -28,10 +28,10 @@ COLUMNS = ("kind", "tried", "recovered", "refused", "unaffected", "lost", "left_
 def main() -> int:
     options = parse()
     kinds = options.kinds or list(KINDS)
-    if unknown := set(kinds) - set(KINDS):
+    if unknown := set(kinds) - set(KINDS) - set(PLANTED):
         raise SystemExit(f"there is no kind {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
     warm_up()
-    root = Path(tempfile.mkdtemp(prefix="chaos-"))
+    root = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.keep))
     campaign = Campaign(root, options.seed, kinds, options.processes, options.patience, cannot_mount)
     begun = time.monotonic()
     verdicts: list[Verdict] = []
@@ -67,6 +67,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, nargs="*", choices=(1, 2), default=[1, 2], help="of the runs")
     parser.add_argument("--only", type=int, metavar="K", help="fault K alone (with the same --kinds)")
     parser.add_argument("--patience", type=float, default=600, help="seconds until a run counts as hung")
+    parser.add_argument("--keep", type=Path, help="where runs are, and stay if something was wrong (default: $TMPDIR)")
     parser.add_argument("--csv", help="write the table to a file, such as benchmarks/results/chaos.csv")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no line for each fault")

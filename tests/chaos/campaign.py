@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from faults import EVERY, KINDS, OF_SEVERAL, STEPS, Scene, Skipped, watch_disk
+from faults import EVERY, KINDS, OF_SEVERAL, PLANTED, STEPS, Scene, Skipped, watch_disk
 from machinery import MARK, Attempt, unmount
 
 import paddock
@@ -81,8 +81,9 @@ class Campaign:
         self._undisturbed: dict[int, Losses] = {}
 
     def prepare(self) -> None:
-        """Let runs without a fault come to their end, and count their steps on the disk."""
-        for processes in self._processes:
+        """Let runs without a fault come to their end, and count their steps on the disk. The first one of all also
+        prepares the data, which the others find."""
+        for processes in (1, *self._processes):
             folder = self._root / f"undisturbed-{processes}"
             scene = self._scene(0, processes, folder, self._environment(folder))
             counts = folder / "counts"
@@ -92,8 +93,8 @@ class Campaign:
             if not attempt.wait(self._patience) or attempt.code:
                 raise SystemExit(f"a run without a fault ended with {attempt.code}:\n{attempt.text()}")
             self._writes |= {f"{processes}/{file.name}": file.stat().st_size for file in counts.iterdir()}
-            self._undisturbed[processes] = numbers(scene.run_dir)
-            assert len(self._undisturbed[processes]) == STEPS
+            losses = numbers(scene.run_dir)
+            assert len(losses) == STEPS and self._undisturbed.setdefault(processes, losses) == losses
 
     def faults(self, first: int, count: int) -> Iterator[Verdict]:
         """One after the other."""
@@ -109,7 +110,7 @@ class Campaign:
         try:
             if kind in OF_SEVERAL and max(self._processes) == 1:
                 raise Skipped("it takes several processes")
-            strike = KINDS[kind](scene)
+            strike = (KINDS | PLANTED)[kind](scene)
         except Skipped as reason:
             return Verdict(number, kind, scene.said, scene.processes, skipped=str(reason))
         verdict = Verdict(number, kind, scene.said, scene.processes)
@@ -159,17 +160,20 @@ class Campaign:
         attempt = self._start(scene, resumes=True)
         if not attempt.wait(self._patience) or attempt.code:
             verdict.lost.append(f"it cannot go on: {attempt.code}: {attempt.text()[-500:]}")
-            return
-        self._judge_output(verdict, attempt)
-        losses, wanted = numbers(scene.run_dir), self._undisturbed[scene.processes]
-        if losses != wanted:
-            steps = [step for step in sorted(losses.keys() | wanted.keys()) if losses.get(step) != wanted.get(step)]
-            verdict.lost.append(f"the losses of steps {steps[:6]} differ")
+        else:
+            self._judge_output(verdict, attempt)
+            self._judge_losses(verdict, scene)
         folders = {"run": scene.run_dir, "tmp": Path(scene.environment["TMPDIR"]), "shm": Path("/dev/shm")}
         for name, place in folders.items():
             verdict.left += [f"{name}/{one}" for one in _left_in(place, everything=name != "run")]
         if os.path.ismount(scene.run_dir) and not (verdict.lost or verdict.left):
             unmount(scene.run_dir)
+
+    def _judge_losses(self, verdict: Verdict, scene: Scene) -> None:
+        losses, wanted = numbers(scene.run_dir), self._undisturbed[scene.processes]
+        if losses != wanted:
+            steps = [step for step in sorted(losses.keys() | wanted.keys()) if losses.get(step) != wanted.get(step)]
+            verdict.lost.append(f"the losses of steps {steps[:6]} differ")
 
     def _scene(self, number: int, processes: int, folder: Path, environment: dict[str, str]) -> Scene:
         shutil.rmtree(folder, ignore_errors=True)
@@ -184,6 +188,7 @@ class Campaign:
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).with_name("inject")), str(PROJECT)]),
             "TMPDIR": str(folder / "tmp"),
             "XDG_CACHE_HOME": str(self._cache),
+            "TORCHINDUCTOR_CACHE_DIR": str(self._cache / "inductor"),  # torch's own, which it makes in any case
             "OMP_NUM_THREADS": "1",
             MARK: f"{os.getpid()}-{folder.name}",
         }

@@ -210,7 +210,7 @@ def full_temporary(scene: Scene) -> Callable[[Attempt], None]:
 
 
 def file_limit(scene: Scene) -> Callable[[Attempt], None]:
-    size = scene.rng.choice((0, 500, 5_000, 50_000, 200_000))
+    size = scene.rng.choice((20_000, 50_000, 100_000, 200_000, 400_000))
     scene.said = f"files of {size} bytes at most"
 
     def prepare() -> None:
@@ -299,6 +299,24 @@ def port_in_use(scene: Scene) -> Callable[[Attempt], None]:
     return nothing
 
 
+def damage(scene: Scene) -> Callable[[Attempt], None]:
+    """Something that no run survives: for trying whether a campaign sees it."""
+    scene.said, scene.may_die = "SIGKILL, and a changed byte in every checkpoint", True
+
+    def strike(attempt: Attempt) -> None:
+        scene.wait_for_step(attempt, EVERY + 1)
+        attempt.signal(signal.SIGKILL)
+        attempt.wait(60)
+        for file in scene.run_dir.glob("checkpoints/step-*/*.safetensors"):
+            content = bytearray(file.read_bytes())
+            content[-1] ^= 1
+            file.write_bytes(content)
+        (Path(scene.environment["TMPDIR"]) / "left").touch()
+
+    return strike
+
+
+PLANTED: dict[str, Fault] = {"damage": damage}
 KINDS: dict[str, Fault] = {
     "kill": kill,
     "kill_at_write": kill_at_write,

@@ -89,7 +89,7 @@ class Attempt:
     def _become(
         self, arguments: Sequence[str], folder: Path, environment: dict[str, str], prepare: Callable[[], None]
     ) -> None:
-        code = 70
+        code = 1  # as Python ends when nobody catches an error
         try:
             os.setsid()
             os.chdir(folder)

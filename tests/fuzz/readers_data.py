@@ -257,7 +257,8 @@ def metrics_seeds() -> list[Files]:
 def read_records(folder: Path) -> object:
     path = folder / "metrics.jsonl"
     records = list(read_metrics(path))
-    losses = [record["data"].get("train.loss") for record in records if record["type"] == "LOG" and record.get("data")]
+    data = [record.get("data") for record in records if record["type"] == "LOG"]
+    losses = [values.get("train.loss") for values in data if isinstance(values, dict)]  # in INFO lines it is text
     sink = JsonLinesSink(path, resume_step=1)
     sink.metadata("train.loss", goal="MINIMIZE")
     sink.log((0, 2), {"train.loss": 3.0})
