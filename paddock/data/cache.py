@@ -149,7 +149,7 @@ def _read(path: Path, key: dict[str, Any]) -> Arrays | None:
         arrays: Arrays = {}
         for name, entry in header.arrays.items():
             array = np.frombuffer(content, entry.dtype, math.prod(entry.shape), entry.offset).reshape(entry.shape)
-            if zlib.crc32(array) != entry.checksum:
+            if zlib.crc32(array.data) != entry.checksum:
                 return None
             arrays[name] = array
         return arrays
@@ -161,7 +161,7 @@ def _write(path: Path, key: dict[str, Any], arrays: Arrays) -> bool:
     entries, offsets, end = {}, [], HEADER
     for name, array in arrays.items():
         offset = -(-end // ALIGNMENT) * ALIGNMENT
-        checksum = zlib.crc32(np.ascontiguousarray(array))
+        checksum = zlib.crc32(np.ascontiguousarray(array).data)
         entries[name] = {"dtype": array.dtype.str, "shape": array.shape, "offset": offset, "checksum": checksum}
         offsets.append(offset)
         end = offset + array.nbytes

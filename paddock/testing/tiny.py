@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from paddock.telemetry.jsonl import read_metrics
+from paddock.telemetry.jsonl import metrics_of, read_metrics
 
 TINY = [
     *("gpt2/tiny", "--model.layers", "2", "--model.hidden", "32", "--model.heads", "4", "--model.vocab", "512"),
@@ -30,5 +30,5 @@ def paddock(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 def losses(run_dir: Path, name: str = "train.loss") -> list[float]:
     """The values of one metric over a run, from its metrics.jsonl; of steps that it did again, the last ones."""
-    records = read_metrics(run_dir / "metrics.jsonl")
-    return [record["data"][name] for record in records if name in record.get("data", {})]
+    found = map(metrics_of, read_metrics(run_dir / "metrics.jsonl"))
+    return [metrics[name] for metrics in found if name in metrics]

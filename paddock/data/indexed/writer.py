@@ -255,7 +255,7 @@ def checksum_of(path: Path, length: int) -> int:
 def _append(stream: BinaryIO, values: NDArray[np.integer], checksum: int) -> int:
     """Write some values behind those that the checksum is of, and return that of all."""
     stream.write(values.data)
-    return zlib.crc32(values, checksum)
+    return zlib.crc32(values.data, checksum)
 
 
 def _open(path: Path) -> BinaryIO:
