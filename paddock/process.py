@@ -19,6 +19,8 @@ from typing import NoReturn
 
 from paddock.errors import MachineError
 
+MOST_PROCESSES = 2**20
+"""Of a job, more than anybody has: a slip of the keyboard is refused before something is built for each of them."""
 SECONDS_WITHOUT_A_WORD = 30
 OUT_OF_MEMORY = re.compile(
     r"failed to map segment|cannot allocate memory|can't allocate memory|std::bad_alloc", re.IGNORECASE

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from paddock.config.load import merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_layout
-from paddock.errors import ConfigError, bad_value, did_you_mean
+from paddock.errors import ConfigError, bad_value, did_you_mean, shown
 from paddock.parallel.config import Layout, ParallelConfig, RecomputeMode, ScheduleName, ShardMode
 from paddock.parallel.legality import takes_micro_batches
 from paddock.training.batch import plan_batch
@@ -24,8 +24,6 @@ CHOICES: dict[str, list[str]] = {
     "sequence": ["true", "false"],
     "recompute": list(get_args(RecomputeMode)),
 }
-LONGEST_NUMBER = 9
-"""Digits: no job has more processes, and Python turns no more than some thousands into a number."""
 EXAMPLE = "e.g. dp2,tp2,pp2,schedule=interleaved,shard=parameters,sequence=true,recompute=full,accumulation=4"
 
 
@@ -85,15 +83,17 @@ def _read_word(word: str, text: str) -> tuple[str, Any]:
     if not equals:
         name, value = SIZES.get(word[:2], ""), word[2:]
         if not name:
-            raise bad_value("layout", text, f'"{word}" is neither a size such as dp2 nor a setting', EXAMPLE)
+            raise bad_value("layout", text, f'"{shown(word)}" is neither a size such as dp2 nor a setting', EXAMPLE)
     if name in (*SIZES.values(), "accumulation"):
-        if not value.isdecimal() or len(value) > LONGEST_NUMBER or int(value) < 1:
-            raise bad_value("layout", text, f'"{word}": {name} is a number, at least 1', EXAMPLE)
+        if not (value.isascii() and value.isdecimal()) or len(value) > 9 or int(value) < 1:
+            raise bad_value(
+                "layout", text, f'"{shown(word)}": {name} is a number, at least 1, at most 999,999,999', EXAMPLE
+            )
         return name, int(value)
     if name not in CHOICES:
-        raise bad_value("layout", text, f'there is no "{name}"', did_you_mean(name, [*CHOICES, "accumulation"]))
+        raise bad_value("layout", text, f'there is no "{shown(name)}"', did_you_mean(name, [*CHOICES, "accumulation"]))
     if value not in CHOICES[name]:
-        raise bad_value("layout", text, f'{name} cannot be "{value}"', did_you_mean(value, CHOICES[name]))
+        raise bad_value("layout", text, f'{name} cannot be "{shown(value)}"', did_you_mean(value, CHOICES[name]))
     return name, value == "true" if name == "sequence" else value
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddock.errors import bad_value
+from paddock.process import MOST_PROCESSES
 
 DEFAULT_PORT = 29500  # torchrun's, so that a mixed set of nodes still meets
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MOST_ON_ONE_MACHINE = 4096
-MOST_PROCESSES = 2**20
-"""More than anybody has: a slip of the keyboard is refused before something is built for each of them."""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from paddock.errors import bad_value
+from paddock.process import MOST_PROCESSES
 from paddock.schema import ConfigModel
 
 ShardMode = Literal["none", "optimizer", "parameters"]
@@ -18,11 +19,11 @@ RecomputeMode = Literal["none", "selective", "full"]
 class ParallelConfig(ConfigModel):
     """The layout: data × tensor × pipeline = number of processes."""
 
-    data: Literal["auto"] | PositiveInt = "auto"
+    data: Literal["auto"] | Annotated[int, Field(gt=0, le=MOST_PROCESSES)] = "auto"
     """Data parallel size: replicas that share each global batch; auto is world ÷ (tensor × pipeline)."""
-    tensor: int = Field(1, gt=0)
+    tensor: int = Field(1, gt=0, le=MOST_PROCESSES)
     """Tensor parallel size (model parallel): processes that share every layer."""
-    pipeline: int = Field(1, gt=0)
+    pipeline: int = Field(1, gt=0, le=MOST_PROCESSES)
     """Pipeline parallel size (model parallel): processes that the layers are cut over, as stages."""
     schedule: ScheduleName = "1f1b"
     """Pipeline schedule (GPipe, 1F1B, …): the order in which stages work on micro-batches. interleaved, looped-bfs and

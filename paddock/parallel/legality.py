@@ -66,7 +66,7 @@ def check_pipeline(config: ParallelConfig, layers: int) -> str:
     count = default_count(pipeline, schedule) if config.stages == "auto" else config.stages[-1] + 1
     if count > layers:
         each = f" with {count // pipeline} on each process" if count > pipeline else ""
-        fewer = [number for number in range(1, pipeline) if default_count(number, schedule) <= layers]
+        fewer = [number for number in range(1, min(pipeline, layers + 1)) if default_count(number, schedule) <= layers]
         others = [name for name in ("1f1b", "gpipe") if count > pipeline and pipeline <= layers]
         raise bad_value(
             "parallel.pipeline",

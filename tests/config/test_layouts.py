@@ -42,6 +42,9 @@ def test_the_global_batch_stays() -> None:
         ("", "neither a size"),
         ("xp2", "neither a size"),
         ("dp0", "at least 1"),
+        ("dp" + "9" * 5000, "at most 999,999,999"),
+        ("dp²", "data is a number"),
+        ("x" * 5000, "neither a size"),
         ("tpmany", "tensor is a number"),
         ("dp2,dp4", "says data twice"),
         ("dp2,shards=none", 'did you mean "shard"'),
@@ -65,6 +68,9 @@ def test_wrong_texts(text: str, message: str) -> None:
         ("pp2,schedule=dualpipev", r"4 or more micro-batches(.|\n)*--batch.micro 2 \(4 micro-batches\)"),
         ("pp4", r"4 or more micro-batches(.|\n)*--batch.micro 2 \(4 micro-batches\)"),
         ("dp2,accumulation=8", "does not divide"),
+        ("pp999999999", "less than or equal to 1048576"),
+        ("pp1048576", "legal: 1, 2, 3, 4"),
+        ("dp1048576", "does not divide"),
     ],
 )
 def test_impossible_layouts(text: str, message: str) -> None:

@@ -32,7 +32,8 @@ CLASS_NAMES = "classes.txt"
 """Beside the tar files: the names of classes 0, 1, …, a line each."""
 LARGEST_LABEL = 2**20
 """Bytes of a KEY.cls or KEY.json, and of what stands before a member in a tar file."""
-MOST_CLASSES = 2**20
+MOST_NUMBERED = 2**20
+"""Classes that have no names: each is given its number as one."""
 _NUMBER = re.compile("[0-9]{1,18}")
 
 
@@ -234,10 +235,10 @@ def _number(labels: list[str], names: list[str], shards: Sequence[Path]) -> tupl
     """Classes, and the number of each label: a number stands for itself, names are sorted or have their own list."""
     if all(_NUMBER.fullmatch(label) for label in labels):
         numbers = [int(label) for label in labels]
-        if max(numbers) >= MOST_CLASSES:
+        if max(numbers) >= MOST_NUMBERED:
             raise DataError(
                 f"a label is {max(numbers)}",
-                why=f"labels in {shards[0]} … are numbers from 0 on, and {MOST_CLASSES:,} classes are plenty",
+                why=f"labels in {shards[0]} … are numbers from 0 on, and {MOST_NUMBERED:,} classes are plenty",
                 fix="number the classes from 0 on, or write their names",
             )
         if names and max(numbers) >= len(names):
