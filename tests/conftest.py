@@ -28,8 +28,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several test processes share the core
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # tests that nohup started show all the same what others do
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Tests in the background, or behind nohup, show all the same what a terminal's signals do.
+for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 def pytest_runtest_setup() -> None:

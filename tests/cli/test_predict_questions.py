@@ -91,7 +91,7 @@ def test_bad_input(answering_run: Path, tmp_path: Path, capsys: pytest.CaptureFi
         ("--pair", "x"): (2, "--pair needs --text"),
         ("--text", "x"): (4, "--text has no context"),
         ("x y",): (4, "input 1 has no question"),
-        ("--input", str(lines)): (4, f"{lines}:2 is not JSON"),
+        ("--input", str(lines)): (4, f"{lines}:2 is not valid JSON"),
         ("--input", str(empty)): (4, "has no lines"),
         ("--input", str(tmp_path / "none")): (4, "cannot read --input"),
         ("x - y", "--output", str(tmp_path / "x.xml")): (2, ".jsonl or .csv"),

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from paddock.checkpoint.description import LossScaleState
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, MachineError
 from paddock.models.gpt2.config import GPT2Config
@@ -126,7 +127,7 @@ def test_dynamic_loss_scale() -> None:
     assert scale.value == 8.0
     state = scale.state()
     other = LossScale(PrecisionConfig(compute="float16", initial_scale=1024.0, scale_window=2), CPU)
-    other.restore(state)
+    other.restore(LossScaleState(**state))
     assert (other.value, other.skipped) == (8.0, 1)
     for _ in range(3):
         other.overflowed()
