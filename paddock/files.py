@@ -191,6 +191,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         remedies = {
             errno.ENOSPC: "free some space, or choose another place",
             errno.EDQUOT: "the quota is used up: free some space, or choose another place",
+            errno.EFBIG: "no file may be so large here (ulimit -f): raise the limit, or choose another place",
             errno.EROFS: "the file system is read-only: choose another place",
             errno.EACCES: "you may not write there: choose another place",
             errno.EPERM: "you may not write there: choose another place",

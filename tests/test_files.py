@@ -55,6 +55,21 @@ def test_a_link_where_a_corpus_is_written_is_not_followed(part: str, tmp_path: P
     assert (tmp_path / "precious").read_text() == "precious"
 
 
+LIMITED = """
+import resource
+from paddock.files import atomic_write
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+with atomic_write("result.json") as stream:
+    stream.write("x" * 100)
+"""
+
+
+def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED], cwd=tmp_path, capture_output=True, text=True)
+    assert "MachineError: cannot write result.json" in done.stderr and "ulimit -f" in done.stderr
+    assert names(tmp_path) == []
+
+
 DIES = """
 import os, sys, time
 from pathlib import Path

@@ -143,6 +143,13 @@ class WorkerBatches(Iterator[Batch]):
             resource_tracker.ensure_running()  # which lets some of them through again, here
             signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
             return iter(self._loader)
+        except OSError as error:
+            raise MachineError(
+                "loader workers cannot be started",
+                why=str(error),
+                fix=f"if {SHARED_MEMORY} is full, make it larger (docker run --shm-size 1g …); "
+                "or read without workers: --data.workers 0",
+            ) from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

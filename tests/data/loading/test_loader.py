@@ -152,16 +152,23 @@ from paddock.cli.main import main
 from paddock.testing.tiny import TINY
 main(["train", *TINY, "--data.workers", "2", "--run-dir", "run"])
 """
-TMPFS = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" "$@"'
+TMPFS = 'mount -t tmpfs -o size={} tmpfs /dev/shm && exec "$0" "$@"'
 
 
-def test_a_full_shared_memory_is_an_error(tmp_path: Path) -> None:
-    inside = ["unshare", "-rm", "sh", "-c", TMPFS]
+@pytest.mark.parametrize(
+    ("size", "complaint"),
+    [
+        ("64k", "a loader worker could not hand over a batch in shared memory"),
+        ("4k", "loader workers cannot be started"),
+    ],
+)
+def test_a_full_shared_memory_is_an_error(size: str, complaint: str, tmp_path: Path) -> None:
+    inside = ["unshare", "-rm", "sh", "-c", TMPFS.format(size)]
     if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True).returncode:
         pytest.skip("nobody may mount here")
     done = subprocess.run([*inside, sys.executable, "-c", SMALL], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 3, done.stderr
-    assert "error: a loader worker could not hand over a batch in shared memory" in done.stderr
+    assert f"error: {complaint}" in done.stderr and "Traceback" not in done.stderr
     assert "--data.workers 0" in done.stderr
 
 
