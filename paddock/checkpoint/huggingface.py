@@ -37,7 +37,7 @@ from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import disk_errors, sync_directory, sync_tree, temporary_file, temporary_folder
 from paddock.models.config import ModelConfig
 from paddock.models.huggingface_settings import shown
-from paddock.models.registry import family_named, family_names
+from paddock.models.registry import family_named, family_names, family_of_type
 from paddock.models.weight_names import TensorRule, WeightNames
 from paddock.parallel.placement import local, part_like
 
@@ -64,14 +64,15 @@ def read_config(path: str | Path) -> ModelConfig:
     if not file.is_file():
         raise DataError(f"{path} is not a Hugging Face folder", why="it has no config.json")
     values = read_json(file)
-    family = values.get("model_type")
-    if family not in family_names():
+    kind = values.get("model_type")
+    family = family_of_type(kind)
+    if family is None:
         raise DataError(
-            f"{file}: model_type = {shown(family)}",
+            f"{file}: model_type = {shown(kind)}",
             why=f"there is no such family here; supported: {', '.join(family_names())}",
-            fix=did_you_mean(shown(family), family_names()),
+            fix=did_you_mean(shown(kind), family_names()),
         )
-    names = family_named(family).huggingface()
+    names = family.huggingface()
 
     @cache
     def shapes() -> dict[str, tuple[int, ...]]:

@@ -108,8 +108,9 @@ def _layout(recipe: Recipe, world: int) -> str:
 
 
 def _tensor(recipe: Recipe, world: int) -> str:
-    model = recipe.model
-    return check_tensor(recipe.parallel, model.tensor_parts(), model.vocabulary(), recipe.data.sample_shape().source)
+    model, shape = recipe.model, recipe.data.sample_shape()
+    lengths = {"data.sequence-length": shape.source} | ({"data.target-length": shape.target} if shape.target else {})
+    return check_tensor(recipe.parallel, model.tensor_parts(), model.vocabulary(), lengths)
 
 
 def _pipeline(recipe: Recipe, world: int) -> str:

@@ -6,7 +6,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -77,6 +77,11 @@ class TokensConfig(DataConfig):
     def sample_shape(self) -> SampleShape:
         return SampleShape(self.sequence_length)
 
+    @classmethod
+    def sources(cls) -> tuple[str, ...]:
+        """What `source` may be."""
+        return get_args(cls.model_fields["source"].annotation)
+
     def describe(self) -> str:
         return " ".join(map(str, [self.source, *(self.path or ())]))
 
@@ -140,6 +145,25 @@ class MaskedConfig(TokensConfig):
     """Hide all tokens of a word or none; needs a tokenizer."""
 
 
+class SpanConfig(TokensConfig):
+    """A corpus of tokens out of which spans are cut."""
+
+    source: Literal["indexed", "embedded", "synthetic"] = "indexed"  # type: ignore[assignment]
+    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; embedded: the Python language reference
+    that every CPython carries; synthetic: random tokens."""
+    sequence_length: int = Field(512, gt=2)
+    """Tokens that the encoder reads: text with a sentinel for each span, and the end token."""
+    target_length: int = Field(128, gt=2)
+    """Tokens that the decoder writes: each span behind its sentinel, and the end token."""
+    masking: float = Field(0.15, gt=0, lt=1)
+    """The part of the tokens that is cut out."""
+    mean_span: float = Field(3.0, ge=1)
+    """Tokens in a span, on average."""
+
+    def sample_shape(self) -> SampleShape:
+        return SampleShape(self.sequence_length, self.target_length)
+
+
 class TokenizerConfig(ConfigModel):
     """How text becomes token ids."""
 
@@ -159,8 +183,8 @@ class TokenizerConfig(ConfigModel):
     chinese_whole_words: bool = False
     """wordpiece: mark the characters inside Chinese words as ##x, for masking whole words; needs jieba."""
     extra_ids: int | None = Field(None, ge=0, le=MOST_SENTINELS)
-    """wordpiece, sentencepiece: how many sentinels <extra_id_0>, <extra_id_1>, … to add to the vocabulary; None is
-    100 for a sentencepiece model without its own, else none."""
+    """trained, wordpiece, sentencepiece: how many sentinels <extra_id_0>, <extra_id_1>, … to add to the vocabulary;
+    None is 100 for a sentencepiece model without its own, else none."""
     end_of_text: str | None = None
     """The token that ends a document; None is the usual one: <|endoftext|> (trained, gpt2), [SEP] (wordpiece),
     </s> (sentencepiece), or the one of these that the file has."""
@@ -187,7 +211,7 @@ class TokenizerConfig(ConfigModel):
 
 _TOKENIZER_FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "none": ((), ()),
-    "trained": ((), ()),
+    "trained": ((), ("extra_ids",)),
     "gpt2": (("vocab", "merges"), ()),
     "wordpiece": (("vocab",), ("lower_case", "chinese_whole_words", "extra_ids")),
     "sentencepiece": (("model",), ("extra_ids",)),

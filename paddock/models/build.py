@@ -118,6 +118,7 @@ class _StagePlan:
         assert len(names) == len(assignment), "every unit has a stage"
         self._units = [[names[at] for at in units_of(stage, assignment)] for stage in self._stages]
         self.last_units = [units[-1] for units in self._units]
+        self._derives = False
         self._uses: dict[str, set[str]] = {}
         self._carries: dict[str, CarrySpec] = {}
 
@@ -125,7 +126,8 @@ class _StagePlan:
         """Find out what goes from unit to unit of such a micro-batch, and which parameters each uses. Where one stage
         is all, nobody needs to know."""
         self.example = example
-        self._uses = _blueprint(self._config, torch.get_default_dtype()).parameters(example)
+        blueprint = _blueprint(self._config, torch.get_default_dtype())
+        self._uses, self._derives = blueprint.parameters(example), blueprint.derives
         self._carries = self.carries_of(example)
 
     def carries_of(self, batch: Batch) -> dict[str, CarrySpec]:
@@ -151,9 +153,19 @@ class _StagePlan:
         return found
 
     def entangled(self) -> list[int]:
-        """The stages that use a parameter in more than one of their parts."""
+        """The stages whose gradients of weights cannot be told apart from those of what they took in: they use a
+        parameter in more than one of their parts, or make something of parameters alone that several units share."""
         used = [Counter(name for part in self._parts(stage) for name in self._uses[part]) for stage in self._stages]
-        return [stage for stage in self._stages if used[stage].most_common(1)[0][1] > 1]
+        return [stage for stage in self._stages if self._begins(stage) or used[stage].most_common(1)[0][1] > 1]
+
+    def _begins(self, stage: int) -> bool:
+        """Whether something begins in the middle of a stage that is made of no carry: a bias, another stack."""
+        if self._derives:
+            return True
+        names = [
+            list(self._carries[unit]) for unit in [*self.last_units[max(stage - 1, 0) : stage], *self._units[stage]]
+        ]
+        return any(name != names[0] for name in names)
 
     def _needs(self, stage: int) -> set[str]:
         return set().union(*(self._uses[part] for part in self._parts(stage)))

@@ -103,6 +103,14 @@ class ModelConfig(ConfigModel):
         """What a model of this family can be made for, by another `model.head`."""
         return (self.task(),)
 
+    def serves(self, task: str) -> bool:
+        """Whether the model, as it is, can be trained for a task."""
+        return task == self.task()
+
+    def start_token(self) -> int | None:
+        """The token that a decoder begins with; None where there is no decoder of its own."""
+        return None
+
     def longest_sequence(self) -> int | None:
         """The most positions the model can see at once; None if it has no such limit."""
         return None

@@ -28,6 +28,8 @@ class Family(ABC):
 
     name: ClassVar[str]
     """As recipes spell it: `model.family`."""
+    model_types: ClassVar[tuple[str, ...]] = ()
+    """What Hugging Face's `model_type` calls it, where that is not its name."""
 
     @abstractmethod
     def config_class(self) -> type[ModelConfig]:

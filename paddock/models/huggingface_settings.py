@@ -85,7 +85,7 @@ class Settings:
     """What becomes of each field of a family's `config.json`: it is represented, fixed, or without effect. A test
     holds this against the fields that transformers has."""
 
-    model_type: str
+    model_type: str | tuple[str, ...]
     name: str
     """In words."""
     represented: type[Document]
@@ -101,11 +101,12 @@ class Settings:
     def check(self, values: Mapping[str, Any], without: Collection[str] = ()) -> None:
         """Refuse a `config.json` of another model, or with a setting that ours cannot follow; those named in `without`
         belong to a part that this model does not have."""
-        if values.get("model_type") != self.model_type:
+        types = (self.model_type,) if isinstance(self.model_type, str) else self.model_type
+        if values.get("model_type") not in types:
             raise DataError(
                 f"config.json: model_type = {shown(values.get('model_type'))}",
                 why=f"this is not a {self.name}",
-                fix=f"give a folder whose config.json says {self.model_type}",
+                fix=f"give a folder whose config.json says {' or '.join(types)}",
             )
         for field, rule in self.fixed.items():
             if field in values and field not in without and values[field] not in rule.accepted:

@@ -48,6 +48,9 @@ class Model(nn.Module):
     """What the model may find in a batch, in the order of its positional arguments. `labels` makes it a loss."""
     writes_text: ClassVar[bool] = False
     """Whether outputs are scores of the next token, so that it can go on by itself, with a cache."""
+    derived: ClassVar[tuple[str, ...]] = ()
+    """What the carry may have that every stage of a pipeline can make for itself, so that it is not sent: a unit makes
+    it where it is missing, and the units behind it in the same stage share it."""
     config: ModelConfig
 
     @abstractmethod

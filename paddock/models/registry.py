@@ -46,6 +46,12 @@ def family_named(name: object) -> Family:
     return entry() if isinstance(entry, type) else entry
 
 
+def family_of_type(model_type: object) -> Family | None:
+    """The family that Hugging Face calls so, if there is one."""
+    found = (family_named(name) for name in family_names())
+    return next((family for family in found if model_type in (family.model_types or (family.name,))), None)
+
+
 def family_names() -> list[str]:
     """All of them."""
     return sorted({*_own(), *_registered, *plugins.names(GROUP)})

@@ -100,20 +100,21 @@ def norm(ours: str, theirs: str, width: int, *, head: str = "") -> list[TensorRu
 
 
 def linear(
-    ours: str, theirs: str, inputs: int, outputs: int, *, transposed: bool = False, head: str = ""
+    ours: str, theirs: str, inputs: int, outputs: int, *, transposed: bool = False, bias: bool = True, head: str = ""
 ) -> list[TensorRule]:
     """A linear layer. Ours are [out, in]; `transposed` ones, as GPT-2's, are stored [in, out]."""
     weight = same(f"{ours}.weight", f"{theirs}.weight", outputs, inputs, head=head)
     if transposed:
         weight = TensorRule(weight.ours, f"{theirs}.weight", (outputs, inputs), (inputs, outputs), Tensor.t, Tensor.t)
-    return [weight, same(f"{ours}.bias", f"{theirs}.bias", outputs, head=head)]
+    return [weight, same(f"{ours}.bias", f"{theirs}.bias", outputs, head=head)] if bias else [weight]
 
 
 def fused_qkv(
     ours: str, theirs: str | Sequence[str], heads: int, hidden: int, *, transposed: bool = False
 ) -> list[TensorRule]:
     """Queries, keys and values: theirs are one layer or three, each of all heads; ours go head by head."""
-    by_head, by_role = partial(heads_together, heads=heads), partial(roles_together, heads=heads)
+    by_head = partial(heads_together, heads=heads, roles=3)
+    by_role = partial(roles_together, heads=heads, roles=3)
     names = (theirs,) if isinstance(theirs, str) else tuple(theirs)
 
     def rule(part: str, shape: tuple[int, ...], turned: bool) -> TensorRule:
@@ -130,14 +131,28 @@ def fused_qkv(
     return [rule("weight", (3 * hidden, hidden), transposed), rule("bias", (3 * hidden,), False)]
 
 
-def heads_together(rows: Tensor, heads: int) -> Tensor:
-    """Rows that lie query, key, value, each of all heads, as query, key, value of each head."""
-    return rows.unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
+def fused(ours: str, theirs: Sequence[str], heads: int, width: int, inputs: int) -> TensorRule:
+    """Projections without biases that are layers of their own there, each `width` wide over all heads, and one layer
+    here, head by head."""
+    roles, shape = len(theirs), (len(theirs) * width, inputs)
+    return TensorRule(
+        f"{ours}.weight",
+        tuple(f"{name}.weight" for name in theirs),
+        shape,
+        shape,
+        partial(heads_together, heads=heads, roles=roles),
+        partial(roles_together, heads=heads, roles=roles),
+    )
 
 
-def roles_together(rows: Tensor, heads: int) -> Tensor:
+def heads_together(rows: Tensor, heads: int, roles: int) -> Tensor:
+    """Rows that lie role by role (query, key, value), each of all heads, as the roles of each head."""
+    return rows.unflatten(0, (roles, heads, -1)).transpose(0, 1).flatten(0, 2)
+
+
+def roles_together(rows: Tensor, heads: int, roles: int) -> Tensor:
     """The other way round."""
-    return rows.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+    return rows.unflatten(0, (heads, roles, -1)).transpose(0, 1).flatten(0, 2)
 
 
 def _unchanged(tensor: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ from paddock.parallel.schedules import FOLDED, LOOPED, SPLIT_BACKWARD, default_c
 DEFAULT = ParallelConfig()
 
 
-def check_tensor(config: ParallelConfig, parted: Mapping[str, int], vocabulary: int, length: int) -> str:
-    """`parted` are the sizes that the tensor processes share out evenly, by name."""
+def check_tensor(config: ParallelConfig, parted: Mapping[str, int], vocabulary: int, lengths: Mapping[str, int]) -> str:
+    """`parted` are the sizes that the tensor processes share out evenly, by name; `lengths` those of the sequences, by
+    the field that sets them."""
     tensor = config.tensor
     if tensor == 1:
         if config.sequence:
@@ -41,15 +42,17 @@ def check_tensor(config: ParallelConfig, parted: Mapping[str, int], vocabulary: 
             f"a vocabulary of {vocabulary} tokens leaves some of {tensor} processes without any",
             _legal([count for count in legal if -(-vocabulary // count) * (count - 1) < vocabulary]),
         )
-    if config.sequence and length % tensor:
-        raise bad_value(
-            "parallel.sequence",
-            "true",
-            f"a sequence of {length} does not divide by tensor {tensor}",
-            f"set --data.sequence-length {length // tensor * tensor or tensor}, or --parallel.sequence false",
-        )
     shares = ", ".join(f"{size // tensor} of {size} {name}" for name, size in parted.items())
-    return f"each process has {shares}" + (f", {length // tensor} of {length} positions" if config.sequence else "")
+    for field, length in lengths.items() if config.sequence else ():
+        if length % tensor:
+            raise bad_value(
+                "parallel.sequence",
+                "true",
+                f"a sequence of {length} does not divide by tensor {tensor}",
+                f"set --{field} {length // tensor * tensor or tensor}, or --parallel.sequence false",
+            )
+        shares += f", {length // tensor} of {length} positions"
+    return f"each process has {shares}"
 
 
 def check_pipeline(config: ParallelConfig, layers: int) -> str:

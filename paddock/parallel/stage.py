@@ -25,6 +25,8 @@ Batch = Mapping[str, Tensor]
 class UnitModel(Protocol):
     """What a stage asks of a model (`models/model.py`)."""
 
+    derived: tuple[str, ...]
+
     def begin(self, batch: Batch) -> dict[str, Tensor]: ...
 
     def units(self) -> list[str]: ...
@@ -59,6 +61,8 @@ class Blueprint:
 
     def __init__(self, model: nn.Module) -> None:
         self._model: Any = model.eval()
+        self.derives = bool(self._model.derived)
+        """Whether stages make something for themselves, which their units share."""
         self._seen: dict[tuple[Any, ...], tuple[dict[str, CarrySpec], dict[str, set[str]]]] = {}
 
     def carries(self, batch: Batch, sequence_parts: int = 1) -> dict[str, CarrySpec]:
@@ -80,10 +84,10 @@ class Blueprint:
             carries: dict[str, CarrySpec] = {}
             used: dict[str, set[str]] = {}
             with torch.no_grad(), _UsedParameters(model) as watch:
-                carry = model.begin(given)
+                carry = self._sent(model.begin(given))
                 carries[BEGIN], used[BEGIN] = _spec(carry), watch.take()
                 for unit in model.units():
-                    carry = model.run(unit, carry, given)
+                    carry = self._sent(model.run(unit, carry, given))
                     carries[unit], used[unit] = _spec(carry), watch.take()
                 if finish:
                     model.finish(carry, given)
@@ -92,6 +96,10 @@ class Blueprint:
             used[BEGIN] |= {name for name, _ in model.named_parameters()} - set().union(*used.values())
             self._seen[key] = carries, used
         return self._seen[key]
+
+    def _sent(self, carry: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the next stage gets, were this the last unit of one."""
+        return {name: tensor for name, tensor in carry.items() if name not in self._model.derived}
 
 
 class _UsedParameters(TorchFunctionMode):

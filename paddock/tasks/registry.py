@@ -88,6 +88,13 @@ _OWN = (
         datasets="paddock.tasks.datasets:labelled_texts",
         aliases=("text_classification",),
     ),
+    TaskEntry(
+        "span_corruption",
+        task="paddock.tasks.span_corruption:SpanCorruptionTask",
+        data="paddock.data.config:SpanConfig",
+        rules="paddock.tasks.rules:SPANS",
+        datasets="paddock.tasks.datasets:corpus",
+    ),
 )
 _entries = {entry.name: entry for entry in _OWN}
 

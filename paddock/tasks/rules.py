@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.data.config import LENGTH_MULTIPLE, CorpusConfig, MaskedConfig
+from paddock.data.config import LENGTH_MULTIPLE, CorpusConfig, MaskedConfig, TokensConfig
 from paddock.errors import ConfigError, bad_value
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def model_fits(recipe: Recipe) -> str:
     """What the recipe trains for against what the model is made for."""
     model, task = recipe.model, recipe.task
-    if model.task() == task:
+    if model.serves(task):
         return f"{model.family} for {task}"
     if task not in model.tasks():
         fix = f"take a recipe of another family, or one whose task is {model.task()}"
@@ -45,32 +45,41 @@ def sequence_fits(recipe: Recipe) -> str:
     return f"sequence {length} ≤ context {context}"
 
 
-def check_corpus(recipe: Recipe) -> str:
+def check_source(recipe: Recipe) -> str:
+    """Where a corpus comes from, against what turns it into tokens."""
     data, tokenizer = recipe.data, recipe.tokenizer
-    assert isinstance(data, CorpusConfig)
+    assert isinstance(data, TokensConfig)
+    texts = [source for source in ("embedded",) if source in data.sources()]
     if data.source == "indexed" and data.path is None:
+        others = " or ".join([*texts, "synthetic"])
         raise ConfigError(
             "data.path is not set, and data.source = indexed reads it",
             why="there is no corpus to train on",
-            fix="set --data.path PREFIX, or take --data.source embedded or synthetic",
+            fix=f"set --data.path PREFIX, or take --data.source {others}",
         )
-    reads_text = data.source == "embedded"
-    if reads_text and tokenizer.kind == "none":
+    if data.source in texts and tokenizer.kind == "none":
         raise bad_value(
             "tokenizer.kind",
             "none",
             f"data.source = {data.source} is text, and nothing turns it into tokens",
             "set --tokenizer.kind trained, gpt2 or file",
         )
-    if not reads_text and tokenizer.kind == "trained":
+    if data.source == "synthetic" and tokenizer.kind != "none":
+        raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
+    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
+def check_corpus(recipe: Recipe) -> str:
+    data, tokenizer = recipe.data, recipe.tokenizer
+    assert isinstance(data, CorpusConfig)
+    found = check_source(recipe)
+    if data.source == "indexed" and tokenizer.kind == "trained":
         raise bad_value(
             "tokenizer.kind",
             "trained",
             f"data.source = {data.source} is already tokens, so there is no text to learn a tokenizer from",
             "set --tokenizer.kind gpt2 or file (for generating text), or none",
         )
-    if data.source == "synthetic" and tokenizer.kind != "none":
-        raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
     if data.minds_document_ends and data.eod is None and tokenizer.kind == "none":
         raise ConfigError(
             "the token that ends a document is not known",
@@ -80,7 +89,7 @@ def check_corpus(recipe: Recipe) -> str:
     vocab = recipe.model.vocabulary()
     if data.eod is not None and data.eod >= vocab:
         raise bad_value("data.eod", data.eod, f"the model's tokens are 0 to {vocab - 1}", f"set it below {vocab}")
-    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+    return found
 
 
 def check_text_rows(recipe: Recipe) -> str:
@@ -121,28 +130,30 @@ def check_text_rows(recipe: Recipe) -> str:
     return f"{data.describe()}, tokenizer {tokenizer.kind}"
 
 
-def check_masked_corpus(recipe: Recipe) -> str:
-    """Hiding tokens of a corpus needs to know which tokens are special."""
-    data, tokenizer = recipe.data, recipe.tokenizer
-    assert isinstance(data, MaskedConfig)
-    if data.source == "indexed" and data.path is None:
-        raise ConfigError(
-            "data.path is not set, and data.source = indexed reads it",
-            why="there is no corpus to train on",
-            fix="set --data.path PREFIX, or take --data.source synthetic",
-        )
-    if data.source == "synthetic" and tokenizer.kind != "none":
-        raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
+def check_marked_corpus(recipe: Recipe, marks: str) -> str:
+    """Changing the tokens of a corpus needs to know which of them are special."""
+    data, tokenizer, found = recipe.data, recipe.tokenizer, check_source(recipe)
     if data.source == "indexed" and tokenizer.kind in ("none", "trained"):
         raise bad_value(
             "tokenizer.kind",
             tokenizer.kind,
-            "the corpus is already tokens, and only its tokenizer knows which of them are [CLS], [SEP] and [MASK]",
-            "set --tokenizer.kind wordpiece or file, to the tokenizer that it was preprocessed with",
+            f"the corpus is already tokens, and only its tokenizer knows which of them are {marks}",
+            "set --tokenizer.kind wordpiece, sentencepiece or file, to the tokenizer that it was preprocessed with",
         )
+    return found
+
+
+def check_masked_corpus(recipe: Recipe) -> str:
+    data, tokenizer = recipe.data, recipe.tokenizer
+    assert isinstance(data, MaskedConfig)
+    found = check_marked_corpus(recipe, "[CLS], [SEP] and [MASK]")
     if data.whole_words and tokenizer.kind == "none":
         raise bad_value("data.whole_words", True, "random tokens are no words", "set --data.whole-words false")
-    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+    return found
+
+
+def check_spans(recipe: Recipe) -> str:
+    return check_marked_corpus(recipe, "<extra_id_0>, <extra_id_1>, …")
 
 
 def check_images(recipe: Recipe) -> str:
@@ -173,5 +184,6 @@ ANY: Rules = {"model": model_fits}
 TEXT: Rules = {**ANY, "sequence": sequence_fits}
 CORPUS: Rules = {**TEXT, "corpus": check_corpus}
 MASKED_CORPUS: Rules = {**TEXT, "corpus": check_masked_corpus}
+SPANS: Rules = {**TEXT, "corpus": check_spans}
 TEXT_ROWS: Rules = {**TEXT, "text": check_text_rows}
 IMAGES: Rules = {**ANY, "images": check_images}

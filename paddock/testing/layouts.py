@@ -1,4 +1,4 @@
-"""A GPT-2 and BERTs that can be laid out in every way over four or eight processes, and their training as numbers.
+"""A GPT-2, BERTs and T5s that can be laid out in every way over four or eight processes, and their training as numbers.
 
     python -m paddock.testing.layouts > tests/distributed/golden/gpt2.txt
 
@@ -76,6 +76,29 @@ GPT2: dict[str, Any] = {
     "evaluate": {"every": None},
     "train": {"steps": 20},
 }
+
+
+T5: dict[str, Any] = {
+    # Heads for four tensor processes that together are not as wide as the model, stacks of unequal depth, a vocabulary
+    # that no number of processes divides, and padding in every sample.
+    "model": {
+        **{"layers": 3, "decoder_layers": 5, "hidden": 32, "heads": 4, "head_size": 12, "feed_forward": 64},
+        **{"vocab": 101, "dropout": 0.0, "position_buckets": 8, "max_distance": 12},
+    },
+    "data": {"source": "synthetic", "sequence_length": 24, "target_length": 16},
+    "tokenizer": {"kind": "none", "model": None},
+    "precision": {"compute": "float32"},
+    "batch": {"micro": 4, "global": 16},
+    "optimizer": {"lr": 2e-3},
+    "schedule": {"warmup": 4, "decay_steps": 20, "min_lr": 2e-4},
+    "evaluate": {"every": None},
+    "train": {"steps": 20},
+}
+
+
+def small_t5(base: str, **sections: Any) -> Recipe:
+    """The recipe of a small T5 (base: t5) or mT5 (mt5), with changes by section."""
+    return recipe_from_dict(merge(merge(load_recipe(base).to_dict(), T5), sections))
 
 
 def small_recipe(**sections: Any) -> Recipe:

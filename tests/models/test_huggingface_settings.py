@@ -27,8 +27,13 @@ CONFIGS: dict[str, Any] = {
     "gpt2": transformers.GPT2Config,
     "bert": transformers.BertConfig,
     "resnet": transformers.ResNetConfig,
+    "t5": transformers.T5Config,
 }
-OF_CLASSIFIERS = {"architectures": ["BertForSequenceClassification"]}
+NEEDED: dict[str, dict[str, Any]] = {
+    "bert": {"architectures": ["BertForSequenceClassification"]},
+    "t5": {"decoder_start_token_id": 0},
+}
+"""What their own config classes leave out, and published files have."""
 OTHER_VALUES: dict[str, Any] = {
     "activation_function": "relu",
     "hidden_act": "relu",
@@ -47,12 +52,17 @@ OTHER_VALUES: dict[str, Any] = {
     "summary_activation": "tanh",
     "summary_type": "mean",
     "problem_type": "regression",
+    "feed_forward_proj": "gelu",
+    "dense_act_fn": "gelu",
     "dtype": "float16",
     "torch_dtype": "float16",
     "label2id": {"a": 0, "b": 1, "c": 2},
 }
 """By field, a value that is not the usual one; others are the usual one changed by their type."""
-REFUSED_ALONE = {"embd_pdrop", "resid_pdrop", "classifier_dropout", "embedding_size", "hidden_sizes", "layer_type"}
+REFUSED_ALONE = {
+    *("embd_pdrop", "resid_pdrop", "classifier_dropout", "embedding_size", "hidden_sizes", "layer_type"),
+    *("feed_forward_proj", "dense_act_fn", "is_gated_act"),
+}
 """Fields that our config follows together with others: two rates that are one here, sizes that follow from sizes."""
 NOT_SET = {"model_type", "transformers_version", "return_dict", "out_features", "out_indices", "stage_names"}
 """What a model of theirs cannot be built with another value of, or is none of a model's."""
@@ -80,7 +90,7 @@ def other_value(family: str, field: str) -> Any:
 
 def usual_values(family: str, **changes: Any) -> dict[str, Any]:
     """A `config.json` that has the model's own fields as transformers has them by itself."""
-    values = {**CONFIGS[family]().to_dict(), **(OF_CLASSIFIERS if family == "bert" else {})}
+    values = {**CONFIGS[family]().to_dict(), **NEEDED.get(family, {})}
     values = {name: value for name, value in json.loads(json.dumps(values)).items() if name not in changes}
     for name, other in CONFIGS[family].attribute_map.items():
         if name in changes:
@@ -158,6 +168,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 12,
         "vocab_size": 19,
     },
+    "t5": {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_kv": 6, "d_ff": 20, "vocab_size": 19},
     "resnet": {"embedding_size": 8, "hidden_sizes": [8, 16, 32, 64], "depths": [1] * 4, "layer_type": "basic"},
 }
 MODELS: dict[str, list[Any]] = {
@@ -168,6 +179,7 @@ MODELS: dict[str, list[Any]] = {
         transformers.BertForSequenceClassification,
     ],
     "resnet": [transformers.ResNetForImageClassification],
+    "t5": [transformers.T5ForConditionalGeneration],
 }
 
 
@@ -186,7 +198,8 @@ def outputs_of_theirs(family: str, kind: Any, **changes: Any) -> Tensor:
         else:
             tokens = torch.randint(19, (2, 12), generator=generator)
             mask = torch.arange(12) < torch.tensor([[12], [7]])
-            found = model(tokens, attention_mask=mask.long(), return_dict=True)
+            target = {"decoder_input_ids": tokens[:, :5]} if family == "t5" else {}
+            found = model(tokens, attention_mask=mask.long(), return_dict=True, **target)
     return torch.stack([found.start_logits, found.end_logits]) if "start_logits" in found else found.logits
 
 
@@ -207,6 +220,7 @@ def test_fields_without_effect_have_none_in_transformers(family: str) -> None:
         ("gpt2", {"scale_attn_weights": False}),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
         ("bert", {"is_decoder": True}),
+        ("t5", {"scale_decoder_outputs": False}),
         ("resnet", {"hidden_act": "gelu"}),
         ("resnet", {"downsample_in_first_stage": True}),
     ],
@@ -227,7 +241,7 @@ def test_problem_type(problem: str) -> None:
     model.config.problem_type = problem
     other = model(tokens, labels=torch.nn.functional.one_hot(labels, 3).float()).loss
     assert abs(loss.item() - other.item()) > 0.1
-    for family, head in (("bert", OF_CLASSIFIERS), ("resnet", {})):
+    for family, head in (("bert", NEEDED["bert"]), ("resnet", {})):
         with pytest.raises(DataError, match=f"problem_type = {problem}"):
             family_named(family).huggingface().from_huggingface_config(
                 usual_values(family, **head, problem_type=problem)
@@ -246,7 +260,7 @@ def test_a_size_under_two_names() -> None:
 
 
 def test_labels_that_contradict_each_other() -> None:
-    for family, changes in (("bert", OF_CLASSIFIERS), ("resnet", {})):
+    for family, changes in (("bert", NEEDED["bert"]), ("resnet", {})):
         with pytest.raises(DataError, match="num_labels = 5"):
             family_named(family).huggingface().from_huggingface_config(
                 usual_values(family) | changes | {"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 5}

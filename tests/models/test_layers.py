@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paddock.models.layers import dropped_attention
-from paddock.models.layers.attention import causal_attention, full_attention
-from paddock.models.layers.dropout import dropout, masks_of
+from paddock.models.layers import blocked_attention
+from paddock.models.layers.attention import attend
+from paddock.models.layers.dropout import Dropout, dropout, masks_of
 
 
 def masks(count: int, size: int, rate: float) -> torch.Tensor:
@@ -71,7 +71,9 @@ def test_layers_are_compiled_in_one_piece() -> None:
     """They ask which device they are on; the compiler must follow."""
 
     def layers(x: torch.Tensor) -> torch.Tensor:
-        return dropout(causal_attention(x, x, x, 0.3) + full_attention(x, x, x, 0.3), 0.2, True)
+        return dropout(
+            attend(x, x, x, causal=True, dropout=Dropout(0.3)) + attend(x, x, x, dropout=Dropout(0.3)), 0.2, True
+        )
 
     x = torch.randn(2, 2, 8, 4)
     results = []
@@ -93,16 +95,33 @@ def as_textbook(
     return (scores.softmax(-1) * kept) @ value
 
 
+def attended(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    rate: float = 0.5,
+    causal: bool = False,
+    cross: bool = False,
+    segments: torch.Tensor | None = None,
+    lengths: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The op itself: what is gathered, the weights, and which of them stay."""
+    seed, scale = torch.tensor(5), query.shape[-1] ** -0.5
+    return blocked_attention._attend(query, key, value, bias, seed, rate, scale, causal, cross, segments, lengths)
+
+
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("time", [1, 5, 127, 128, 129, 300])
-def test_dropped_attention_is_attention(time: int, documents: bool) -> None:
+def test_blocked_attention_is_attention(time: int, documents: bool) -> None:
     """The mask that the op reports, applied to the textbook's weights, gives the same values and gradients."""
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, 3, time, 8, requires_grad=True) for _ in range(3))
     segments = (torch.arange(time) // 50).expand(2, time) if documents else None
-    ours, _, mask = dropped_attention._attend(query, key, value, torch.tensor(5), 0.5, True, segments, None)
+    ours, _, mask = attended(query, key, value, causal=True, segments=segments)
     kept = torch.zeros(2, 3, time, time)
-    for start, end, _, place in dropped_attention._blocks(time, 3, True):
+    for start, end, _, place in blocked_attention._blocks(time, time, 3, True):
         kept[:, :, start:end, :end] = 2.0 * mask[:, place].view(2, 3, end - start, end)
     expected = as_textbook(query, key, value, segments, kept)
     assert torch.allclose(ours, expected, atol=1e-5)
@@ -116,18 +135,18 @@ def test_dropped_attention_is_attention(time: int, documents: bool) -> None:
 
 
 @pytest.mark.parametrize("lengths", [None, [300, 1], [129, 256]])
-def test_dropped_attention_in_both_directions_is_attention(lengths: list[int] | None) -> None:
+def test_blocked_attention_in_both_directions_is_attention(lengths: list[int] | None) -> None:
     """As above; and of what is padding nothing is seen, gathered or learned."""
     torch.manual_seed(0)
     time, ends = 300, lengths or [300, 300]
     query, key, value = (torch.randn(2, 3, time, 8, requires_grad=True) for _ in range(3))
     places = None if lengths is None else torch.tensor(lengths)
-    ours, _, mask = dropped_attention._attend(query, key, value, torch.tensor(5), 0.5, False, None, places)
+    ours, _, mask = attended(query, key, value, lengths=places)
     direction = torch.randn_like(ours)
     gradients = torch.autograd.grad((ours * direction).sum(), (query, key, value))
     for sample, end in enumerate(ends):
         kept = torch.zeros(3, end, end)
-        for start, stop, seen, place in dropped_attention._blocks(end, 3, False):
+        for start, stop, seen, place in blocked_attention._blocks(end, end, 3, False):
             kept[:, start:stop] = 2.0 * mask[sample, place].view(3, stop - start, seen)
         parts = [tensor[sample, :, :end].detach().requires_grad_() for tensor in (query, key, value)]
         expected = ((parts[0] @ parts[1].mT / 8**0.5).softmax(-1) * kept) @ parts[2]
@@ -139,17 +158,46 @@ def test_dropped_attention_in_both_directions_is_attention(lengths: list[int] | 
             assert not bool(gradient[sample, :, end:].any())
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize(("queries", "keys", "causal"), [(300, 300, True), (300, 300, False), (140, 260, False)])
+def test_a_bias_that_learns(queries: int, keys: int, causal: bool, rate: float) -> None:
+    """Added to the scores of every sample; with keys of another sequence too, whose padding nobody sees."""
+    torch.manual_seed(0)
+    cross = queries != keys
+    query = torch.randn(2, 3, queries, 8, requires_grad=True)
+    key, value = (torch.randn(2, 3, keys, 8, requires_grad=True) for _ in range(2))
+    bias = torch.randn(3, queries, keys, requires_grad=True)
+    ends = [keys, 37] if cross else [keys, keys]
+    lengths = torch.tensor(ends) if cross else None
+    ours, _, mask = attended(query, key, value, rate=rate, causal=causal, cross=cross, lengths=lengths, bias=bias)
+    expected = []
+    for sample, end in enumerate(ends):
+        kept = torch.zeros(3, queries, end)
+        for start, stop, seen, place in blocked_attention._blocks(queries, end, 3, causal):
+            dropped = mask[sample, place] / (1.0 - rate) if rate else torch.ones(3 * (stop - start) * seen)
+            kept[:, start:stop, :seen] = dropped.view(3, stop - start, seen)
+        scores = query[sample] @ key[sample, :, :end].mT / 8**0.5 + bias[:, :, :end]
+        if causal:
+            scores = scores.masked_fill(torch.ones(queries, end, dtype=torch.bool).triu(1), -torch.inf)
+        expected.append((scores.softmax(-1) * kept) @ value[sample, :, :end])
+    assert torch.allclose(ours, torch.stack(expected), atol=1e-5)
+    direction, inputs = torch.randn_like(ours), (query, key, value, bias)
+    found = torch.autograd.grad((ours * direction).sum(), inputs)
+    for a, b in zip(found, torch.autograd.grad((torch.stack(expected) * direction).sum(), inputs), strict=True):
+        assert torch.allclose(a, b, atol=1e-4)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_padding_is_never_seen(rate: float) -> None:
     query, key, value = (torch.randn(2, 3, 20, 8) for _ in range(3))
     lengths = torch.tensor([20, 7])
     torch.manual_seed(1)
-    before = full_attention(query, key, value, rate, lengths)
+    before = attend(query, key, value, dropout=Dropout(rate), lengths=lengths)
     key[1, :, 7:], value[1, :, 7:] = 1e4, 1e4
     torch.manual_seed(1)
-    after = full_attention(query, key, value, rate, lengths)
+    after = attend(query, key, value, dropout=Dropout(rate), lengths=lengths)
     assert torch.equal(before[0], after[0]) and torch.equal(before[1, :, :7], after[1, :, :7])
-    assert not torch.allclose(full_attention(query, key, value, 0.0)[1, :, :7], before[1, :, :7], atol=1e-2)
+    assert not torch.allclose(attend(query, key, value)[1, :, :7], before[1, :, :7], atol=1e-2)
 
 
 def test_attention_stays_inside_a_document() -> None:
@@ -157,9 +205,9 @@ def test_attention_stays_inside_a_document() -> None:
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, 2, 9, 4) for _ in range(3))
     segments = torch.tensor([[0, 0, 0, 0, 1, 1, 2, 2, 2]])
-    packed = causal_attention(query, key, value, 0.0, segments)
+    packed = attend(query, key, value, causal=True, segments=segments)
     for part in (slice(0, 4), slice(4, 6), slice(6, 9)):
-        alone = causal_attention(query[:, :, part], key[:, :, part], value[:, :, part], 0.0)
+        alone = attend(query[:, :, part], key[:, :, part], value[:, :, part], causal=True)
         assert torch.allclose(packed[:, :, part], alone, atol=1e-6)
 
 
@@ -167,8 +215,8 @@ def test_attention_dropout_drops_weights() -> None:
     torch.manual_seed(0)
     query, key = torch.zeros(1, 1, 100, 100), torch.zeros(1, 1, 100, 100)
     value = torch.eye(100).view(1, 1, 100, 100)  # the output is the weights themselves
-    weights = causal_attention(query, key, value, 0.25)[0, 0]
+    weights = attend(query, key, value, causal=True, dropout=Dropout(0.25))[0, 0]
     below = weights[torch.ones(100, 100, dtype=torch.bool).tril()]
     assert float((below == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
     assert float(weights.triu(1).abs().max()) == 0.0
-    assert torch.allclose(causal_attention(query, key, value, 0.0).sum(-1), torch.ones(1, 1, 100))
+    assert torch.allclose(attend(query, key, value, causal=True).sum(-1), torch.ones(1, 1, 100))

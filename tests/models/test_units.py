@@ -16,15 +16,30 @@ from paddock.models.gpt2.config import GPT2Config
 from paddock.models.model import Model
 from paddock.models.registry import build_model, example_batch
 from paddock.models.resnet.config import ResNetConfig
+from paddock.models.t5.config import T5Config
 from paddock.parallel.stage import Blueprint
 
 SIZES: dict[str, Any] = {"layers": 3, "hidden": 64, "heads": 4, "vocab": 211, "context": 40, "dropout": 0.0}
+TWO_STACKS: dict[str, Any] = {
+    "layers": 3,
+    "hidden": 64,
+    "heads": 4,
+    "head_size": 24,
+    "feed_forward": 80,
+    "vocab": 211,
+    "dropout": 0.0,
+}
 CASES: dict[str, tuple[ModelConfig, SampleShape]] = {
     "gpt2": (GPT2Config(**SIZES), SampleShape(40)),
     "gpt2, narrow": (GPT2Config(**{**SIZES, "feed_forward": 80}), SampleShape(24)),
     "bert, masked": (BertConfig(**SIZES), SampleShape(40)),
     "bert, questions": (BertConfig(**SIZES, head="question_answering"), SampleShape(32)),
     "bert, classes": (BertConfig(**SIZES, head="sequence_classification", classes=5), SampleShape(32)),
+    "t5": (T5Config(**TWO_STACKS), SampleShape(40, 24)),
+    "t5 v1.0": (
+        T5Config(**TWO_STACKS, activation="relu", gated=False, tied=True, scale_head=True, decoder_layers=2),
+        SampleShape(24, 40),
+    ),
     "resnet": (ResNetConfig(arch="resnet50", width=16, classes=7), SampleShape(65)),
     "resnet, small": (ResNetConfig(arch="resnet18", width=16, classes=7, small_images=True), SampleShape(32)),
     "resnet, groups": (ResNetConfig(arch="resnext50_32x4d", width=64, classes=7), SampleShape(64)),

@@ -59,7 +59,8 @@ def _prepare_text(texts: list[str], data: TokensConfig, config: TokenizerConfig,
 
 def _build(texts: list[str], config: TokenizerConfig, vocab: int, folder: Path) -> None:
     trained = config.kind == "trained"
-    tokenizer = train_tokenizer(texts, vocab, config.end_of_text) if trained else load_tokenizer(config)
+    learned = train_tokenizer(texts, vocab, config.end_of_text, config.extra_ids or 0) if trained else None
+    tokenizer = learned or load_tokenizer(config)
     assert tokenizer is not None, "a rule of the recipe sees to it"
     check_fits(tokenizer, vocab, parts=["end_of_text"])
     tokenizer.save(folder)

@@ -104,21 +104,24 @@ class EngineTokenizer(Tokenizer):
         self.write_config(folder, tokenizer_class="PreTrainedTokenizerFast", **begins, **self.saved_settings)
 
 
-def train_bpe(texts: Iterable[str], vocab: int, end_of_text: str) -> EngineTokenizer:
-    """Learn a byte-level BPE, GPT-2's kind, from text."""
+def train_bpe(texts: Iterable[str], vocab: int, end_of_text: str, extra_ids: int = 0) -> EngineTokenizer:
+    """Learn a byte-level BPE, GPT-2's kind, from text; with sentinels, which like T5's are the last ids, <extra_id_0>
+    the very last, it has a token for padding too."""
     from tokenizers import Tokenizer as Engine
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
     engine = Engine(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
+    added = ["<pad>", *(sentinel_name(index) for index in reversed(range(extra_ids)))] if extra_ids else []
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab,
+        vocab_size=vocab - len(added),
         special_tokens=[end_of_text],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     engine.train_from_iterator(texts, trainer)
+    engine.add_special_tokens(added)
     return EngineTokenizer(engine, end_of_text)
 
 

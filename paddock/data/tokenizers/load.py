@@ -28,9 +28,11 @@ __all__ = ["Tokenizer", "check_fits", "load_tokenizer", "load_tokenizer_folder",
 END_OF_TEXT = "<|endoftext|>"
 
 
-def train_tokenizer(texts: Iterable[str], vocab: int, end_of_text: str | None = None) -> EngineTokenizer:
+def train_tokenizer(
+    texts: Iterable[str], vocab: int, end_of_text: str | None = None, extra_ids: int = 0
+) -> EngineTokenizer:
     """Learn a byte-level BPE, GPT-2's kind, from text."""
-    return train_bpe(texts, vocab, end_of_text or END_OF_TEXT)
+    return train_bpe(texts, vocab, end_of_text or END_OF_TEXT, extra_ids)
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:

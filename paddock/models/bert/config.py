@@ -8,14 +8,14 @@ from pydantic import Field, model_validator
 
 from paddock.errors import bad_value
 from paddock.models.config import BEGIN, FINISH, MOST_CLASSES, Exchange, SampleShape, UnitCost
-from paddock.models.transformer.config import LARGEST_VOCABULARY, LONGEST_CONTEXT, TransformerConfig
+from paddock.models.transformer.config import LARGEST_VOCABULARY, LONGEST_CONTEXT, StackConfig
 
 Head = Literal["masked_language_modeling", "question_answering", "sequence_classification"]
 ASKED = 0.15
 """Of the positions of a text, those that a masked-language head is asked about."""
 
 
-class BertConfig(TransformerConfig):
+class BertConfig(StackConfig):
     """An encoder that sees a text, or a pair of texts, in both directions, and a head for one task."""
 
     family: Literal["bert"] = "bert"

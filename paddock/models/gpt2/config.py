@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from paddock.models.config import BEGIN, FINISH, Exchange, SampleShape, UnitCost
-from paddock.models.transformer.config import TransformerConfig
+from paddock.models.transformer.config import StackConfig
 
 
-class GPT2Config(TransformerConfig):
+class GPT2Config(StackConfig):
     """A decoder-only transformer with learned positions and a head tied to the token embedding. Initial weights of
     projections into the residual stream are smaller: init_std ÷ √(2 × layers)."""
 

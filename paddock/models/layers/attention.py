@@ -1,7 +1,7 @@
 """Attention by the best kernel there is for the case.
 
-The fused kernel does it without holding time × time weights, with dropout too on accelerators. A CPU's has no dropout,
-so that case is our own.
+The fused kernel does it without holding time × time weights, with dropout too on accelerators. A CPU's has no dropout
+and no bias that learns, so those cases are our own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from paddock.devices import adapter_of
 from paddock.models.layers.basic import Linear
+from paddock.models.layers.blocked_attention import blocked_attention
 from paddock.models.layers.cache import KeyValueCache
-from paddock.models.layers.dropout import Dropout, draw_seed, masks_of
-from paddock.models.layers.dropped_attention import dropped_attention
+from paddock.models.layers.dropout import Dropout, masks_of
 from paddock.parallel.placement import local
 
 
@@ -50,10 +50,10 @@ class SelfAttention(nn.Module):
         query, key, value = fused.view(batch, time, -1, 3, self.head_size).permute(3, 0, 2, 1, 4).unbind()
         if cache is not None:
             mixed = self._continue(query, key, value, cache)
-        elif self.causal:
-            mixed = causal_attention(query, key, value, self.dropout.active_rate, segments, self.dropout.tensor_rank)
         else:
-            mixed = full_attention(query, key, value, self.dropout.active_rate, lengths, self.dropout.tensor_rank)
+            mixed = attend(
+                query, key, value, causal=self.causal, dropout=self.dropout, segments=segments, lengths=lengths
+            )
         return self.output(mixed.transpose(1, 2).reshape(batch, time, -1))
 
     def _continue(self, query: Tensor, key: Tensor, value: Tensor, cache: KeyValueCache) -> Tensor:
@@ -69,49 +69,67 @@ class SelfAttention(nn.Module):
         return weight.shape[0] // (3 * self.head_size), self.head_size, weight
 
 
-def causal_attention(
+def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    rate: float,
+    *,
+    causal: bool = False,
+    cross: bool = False,
+    scale: float | None = None,
+    dropout: Dropout | None = None,
     segments: Tensor | None = None,
-    tensor_rank: int | None = None,
-) -> Tensor:
-    """Attention of every position to itself and those before it; all are [batch, heads, time, head size].
-
-    With `segments` [batch, time], which number the documents of a sample, only to those of its own document.
-    """
-    if rate > 0.0 and adapter_of(query.device).computes_on_host:
-        return dropped_attention(query, key, value, draw_seed(tensor_rank), rate, causal=True, segments=segments)
-    with masks_of(tensor_rank if rate > 0.0 else None, query.device):
-        if segments is None:
-            return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=rate)
-        time = query.shape[2]
-        earlier = torch.ones(time, time, dtype=torch.bool, device=query.device).tril()
-        visible = (earlier & (segments.unsqueeze(-1) == segments.unsqueeze(-2))).unsqueeze(1)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=rate)
-
-
-def full_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    rate: float,
     lengths: Tensor | None = None,
-    tensor_rank: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """Attention of every position to every other; all are [batch, heads, time, head size].
+    """Attention of every query to every key, or with `causal` to those up to its own place; all are [batch, heads,
+    time, head size]. With `cross`, keys and values are of another sequence.
 
-    With `lengths` [batch], only to the first so many of each sample: the rest is padding, and what padding itself
-    gathers is nobody's to use.
+    With `segments` [batch, time], which number the documents of a sample, only to those of its own document. With
+    `lengths` [batch], only to the first so many keys of each sample: the rest is padding, and what padding itself
+    gathers is nobody's to use. `bias` [heads, queries, keys] is added to scores, which are multiplied by `scale`: one
+    over the root of the head size, unless told.
     """
-    if rate > 0.0 and adapter_of(query.device).computes_on_host:
-        return dropped_attention(query, key, value, draw_seed(tensor_rank), rate, causal=False, lengths=lengths)
-    visible = None
+    rate, rank = (0.0, None) if dropout is None else (dropout.active_rate, dropout.tensor_rank)
+    learns = bias is not None and bias.requires_grad and torch.is_grad_enabled()
+    if (rate > 0.0 or learns) and adapter_of(query.device).computes_on_host:
+        return blocked_attention(
+            query,
+            key,
+            value,
+            causal=causal,
+            cross=cross,
+            scale=scale,
+            rate=rate,
+            tensor_rank=rank,
+            segments=segments,
+            lengths=lengths,
+            bias=bias,
+        )
+    mask = _visible(query, key, causal and (bias is not None or segments is not None), segments, lengths)
+    if bias is not None:
+        mask = bias if mask is None else bias.masked_fill(mask.logical_not(), -torch.inf)
+        mask = mask.to(query.dtype)
+    with masks_of(rank if rate > 0.0 else None, query.device):
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=rate, is_causal=causal and mask is None, scale=scale
+        )
+
+
+def _visible(
+    query: Tensor, key: Tensor, causal: bool, segments: Tensor | None, lengths: Tensor | None
+) -> Tensor | None:
+    """What each query may see, as booleans that spread over [batch, heads, queries, keys]; None where that is all."""
+    found: Tensor | None = None
+    if causal:
+        found = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device).tril()
+    if segments is not None:
+        assert found is not None, "documents are told apart in causal attention"
+        found = (found & (segments.unsqueeze(-1) == segments.unsqueeze(-2))).unsqueeze(1)
     if lengths is not None and not _are_full(lengths, key.shape[2]):
-        visible = (torch.arange(key.shape[2], device=key.device) < lengths.unsqueeze(-1))[:, None, None, :]
-    with masks_of(tensor_rank if rate > 0.0 else None, query.device):
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=rate)
+        there = (torch.arange(key.shape[2], device=key.device) < lengths.unsqueeze(-1))[:, None, None, :]
+        found = there if found is None else found & there
+    return found
 
 
 def _are_full(lengths: Tensor, time: int) -> bool:

@@ -18,6 +18,9 @@ class Initial:
 
     std: float = 0.0
     constant: float = 0.0
+    rows: tuple[tuple[int, float], ...] = ()
+    """Where not all rows are alike: so many with a standard deviation of so many times `std`, and so on, over and over
+    (a fused projection, whose queries begin smaller)."""
 
 
 @runtime_checkable
@@ -39,6 +42,9 @@ def initialize(model: nn.Module, seed: int) -> None:
             generator = torch.Generator().manual_seed(seed_for(seed, name))
             values = torch.empty(parameter.shape, dtype=torch.float32)
             values.normal_(0.0, rule.std, generator=generator)
+            if rule.rows:
+                pattern = torch.cat([torch.full((count,), factor) for count, factor in rule.rows])
+                values.mul_(pattern.repeat(len(values) // len(pattern)).unsqueeze(-1))
             local(parameter.data).copy_(part_like(values, parameter.data))
         for name, buffer in model.named_buffers():
             rule = model.initial(name)

@@ -1,4 +1,4 @@
-"""The sizes that every transformer has, and what a block of that size costs."""
+"""The sizes that every transformer has; and those of a single stack, with what a block of it costs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ LONGEST_CONTEXT = 100_000_000
 
 
 class TransformerConfig(ModelConfig):
-    """A stack of blocks of attention and feed-forward layers over learned positions."""
+    """Blocks of attention and feed-forward layers."""
 
-    fields_without_shape: ClassVar = ("heads", "activation", "norm_eps")
+    fields_without_shape: ClassVar[tuple[str, ...]] = ("heads", "activation", "norm_eps")
 
     layers: int = Field(12, gt=0, le=10_000)
     """Transformer blocks."""
     hidden: int = Field(768, gt=0, le=1_000_000)
     """Width of the residual stream."""
     heads: int = Field(12, gt=0, le=1_000_000)
-    """Attention heads; they divide hidden."""
+    """Attention heads."""
     feed_forward: int | None = Field(None, gt=0, le=10_000_000)
     """Width of the feed-forward layer; None is 4 × hidden."""
     vocab: int = Field(50257, gt=0, le=LARGEST_VOCABULARY)
     """Tokens in the vocabulary."""
-    context: int = Field(1024, gt=0, le=LONGEST_CONTEXT)
-    """The longest sequence: the number of learned positions."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout on the embeddings and on what each layer adds to the residual stream."""
     attention_dropout: float | None = Field(None, ge=0, lt=1)
@@ -39,13 +37,6 @@ class TransformerConfig(ModelConfig):
     """The feed-forward non-linearity."""
     norm_eps: float = Field(1e-5, gt=0, allow_inf_nan=False)
     """Added to the variance in layer norms."""
-    init_std: float = Field(0.02, gt=0, allow_inf_nan=False)
-    """Standard deviation of initial weights."""
-
-    @model_validator(mode="after")
-    def _heads_divide_hidden(self) -> Self:
-        check_heads(self.hidden, self.heads)
-        return self
 
     @property
     def feed_forward_width(self) -> int:
@@ -55,14 +46,28 @@ class TransformerConfig(ModelConfig):
     def attention_dropout_rate(self) -> float:
         return self.dropout if self.attention_dropout is None else self.attention_dropout
 
-    def longest_sequence(self) -> int:
-        return self.context
-
     def vocabulary(self) -> int:
         return self.vocab
 
     def tensor_parts(self) -> dict[str, int]:
         return {"heads": self.heads, "feed-forward columns": self.feed_forward_width}
+
+
+class StackConfig(TransformerConfig):
+    """One stack of blocks over learned positions."""
+
+    context: int = Field(1024, gt=0, le=LONGEST_CONTEXT)
+    """The longest sequence: the number of learned positions."""
+    init_std: float = Field(0.02, gt=0, allow_inf_nan=False)
+    """Standard deviation of initial weights."""
+
+    @model_validator(mode="after")
+    def _heads_divide_hidden(self) -> Self:
+        check_heads(self.hidden, self.heads)
+        return self
+
+    def longest_sequence(self) -> int:
+        return self.context
 
     def block_cost(self, name: str, length: int, exchange: Exchange) -> UnitCost:
         """One block over a sequence: two operations per weight of every matrix product, and attention in full (not
