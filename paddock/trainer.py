@@ -147,14 +147,14 @@ class Trainer:
     def _continue(self, weights: str, prompts: list[Any], sampling: dict[str, Any]) -> list[dict[str, Any]]:
         from dataclasses import asdict, fields
 
-        from paddock.inference.sampling import SamplingOptions
+        from paddock.inference.options import GenerationOptions
         from paddock.jobs.generate import continue_text
 
-        known = [field.name for field in fields(SamplingOptions)]
+        known = [field.name for field in fields(GenerationOptions)]
         for name in sampling:
             if name not in known:
                 raise ConfigError(f"{name}: there is no such option", fix=did_you_mean(name, known))
-        options = SamplingOptions(**sampling)
+        options = GenerationOptions(**sampling)
         return [asdict(one) for one in continue_text(weights, prompts, options, self.recipe.train.device)]
 
     def _weights(self, source: Checkpoint, argument: str) -> str:

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -20,7 +20,7 @@ LARGEST_FILE = 2**26
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """Let a trained model continue your text.
+    """Let a trained model continue your text, or answer it (T5: translate, summarize, fill in).
 
     MODEL is a run directory, a checkpoint, or a Hugging Face folder. Text goes to standard output; on a terminal it
     appears as it is generated."""
@@ -28,13 +28,14 @@ class GenerateOptions:
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A run directory, a checkpoint or a Hugging Face folder."""
     prompt: tuple[str, ...] = ()
-    """One or more texts to continue."""
+    """One or more texts to continue, or to answer."""
     prompt_file: Path | None = None
     """A file with a prompt on each line."""
     max_new_tokens: int = 64
     """Tokens to add, at most."""
-    temperature: float = 0.8
-    """Randomness; 0 always takes the likeliest token."""
+    temperature: float | None = None
+    """Randomness; 0 always takes the likeliest token. Without it 0.8 where a text is continued, and 0 where it is
+    answered or there are beams."""
     top_k: int | None = None
     """Choose among this many of the likeliest tokens."""
     top_p: float | None = None
@@ -43,6 +44,15 @@ class GenerateOptions:
     """The same seed gives the same text."""
     num_return_sequences: int = 1
     """Continuations of each prompt."""
+    no_repeat_ngram_size: int = 0
+    """No so many tokens in a row come twice; 0: they may."""
+    num_beams: int = 1
+    """Beam search: follow so many of the likeliest texts at once, and give the best."""
+    length_penalty: float = 1.0
+    """Beam search: above 0 favours longer texts, below 0 shorter ones."""
+    early_stopping: Literal["true", "false", "never"] = "false"
+    """Beam search: end when num_beams texts are finished (true), when no better one is likely (false), or when none is
+    possible (never)."""
     device: str = "auto"
     """auto, or a name that `paddock doctor` lists."""
     json: bool = False
@@ -52,24 +62,29 @@ class GenerateOptions:
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
     prompts = list(options.prompt) + _read_prompts(options.prompt_file)
-    from paddock.inference.sampling import SamplingOptions
+    from paddock.inference.options import GenerationOptions
     from paddock.jobs.generate import continue_text
 
-    sampling = SamplingOptions(
+    early: dict[str, bool | Literal["never"]] = {"true": True, "false": False, "never": "never"}
+    chosen = GenerationOptions(
         max_new_tokens=options.max_new_tokens,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
         seed=options.seed,
         num_return_sequences=options.num_return_sequences,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+        num_beams=options.num_beams,
+        length_penalty=options.length_penalty,
+        early_stopping=early[options.early_stopping],
     )
     live = sys.stdout.isatty() and not options.json and len(prompts) * options.num_return_sequences == 1
     show = _print_as_it_comes if live else None
-    results = continue_text(options.model, prompts, sampling, options.device, show)
+    results = continue_text(options.model, prompts, chosen, options.device, show)
     if options.json:
         print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
     elif not live:
-        print("\n\n".join(result.prompt + result.text for result in results))
+        print("\n\n".join((result.prompt if result.continues else "") + result.text for result in results))
 
 
 def _read_prompts(path: Path | None) -> list[str]:

@@ -2,71 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from paddock.errors import bad_value
+from paddock.inference.options import GenerationOptions
 
 
-@dataclass(frozen=True)
-class SamplingOptions:
-    """How a continuation is chosen, and where it ends."""
-
-    max_new_tokens: int = 100
-    temperature: float = 1.0
-    """Divides the logits; 0 always takes the likeliest token."""
-    top_k: int | None = None
-    """Choose among this many of the likeliest tokens; None is all."""
-    top_p: float | None = None
-    """Choose among the likeliest tokens that together just reach this probability; None is all."""
-    seed: int = 0
-    num_return_sequences: int = 1
-    """Continuations of each prompt."""
-    stop_token: int | None = None
-    """A sequence ends before this token: end-of-text, usually."""
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-    def check(self) -> None:
-        """Raise a ConfigError for anything that cannot be, or would be ignored."""
-        if self.max_new_tokens < 1:
-            raise bad_value("max_new_tokens", self.max_new_tokens, "nothing to generate", "at least 1")
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise bad_value("temperature", self.temperature, "it divides the logits", "0 (greedy) or more")
-        if self.top_k is not None and self.top_k < 1:
-            raise bad_value("top_k", self.top_k, "no token would be left", "at least 1; without it, all")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise bad_value("top_p", self.top_p, "it is a probability", "above 0 and at most 1")
-        if self.num_return_sequences < 1:
-            raise bad_value("num_return_sequences", self.num_return_sequences, "it is a count", "at least 1")
-        if self.greedy:
-            self._check_greedy()
-
-    def _check_greedy(self) -> None:
-        for field, value in (("top_k", self.top_k), ("top_p", self.top_p)):
-            if value is not None:
-                raise bad_value(
-                    field,
-                    value,
-                    "temperature 0 takes the likeliest token, so this would be ignored",
-                    f"leave out {field}, or give a temperature above 0",
-                )
-        if self.num_return_sequences > 1:
-            raise bad_value(
-                "num_return_sequences",
-                self.num_return_sequences,
-                "with temperature 0 all of them would be the same",
-                "1, or a temperature above 0",
-            )
-
-
-def choose(logits: Tensor, options: SamplingOptions, generators: Sequence[torch.Generator]) -> Tensor:
+def choose(logits: Tensor, options: GenerationOptions, generators: Sequence[torch.Generator]) -> Tensor:
     """One token for each row of logits [rows, vocabulary], each drawn from the row's own generator.
 
     Drawn on the CPU in float32, so that every device draws the same.
@@ -78,8 +22,9 @@ def choose(logits: Tensor, options: SamplingOptions, generators: Sequence[torch.
     return torch.cat(drawn).to(logits.device)
 
 
-def probabilities(logits: Tensor, options: SamplingOptions) -> Tensor:
+def probabilities(logits: Tensor, options: GenerationOptions) -> Tensor:
     """What is drawn from: temperature first, then top-k, then top-p among what top-k left."""
+    assert options.temperature, "0 takes the likeliest: nothing is drawn"
     logits = logits / options.temperature
     if options.top_k is not None and options.top_k < logits.shape[-1]:
         smallest = logits.topk(options.top_k).values[..., -1:]
@@ -91,3 +36,20 @@ def probabilities(logits: Tensor, options: SamplingOptions) -> Tensor:
         dropped[..., -1] = False
         logits = logits.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
     return logits.softmax(dim=-1)
+
+
+def forbid_repeats(logits: Tensor, histories: Sequence[Sequence[int]], size: int) -> None:
+    """Make impossible, in each row of logits, the tokens that would end `size` tokens that its history has already."""
+    for row, history in enumerate(histories):
+        banned = repeating(history, size)
+        if banned:
+            logits[row, banned] = -torch.inf
+
+
+def repeating(history: Sequence[int], size: int) -> list[int]:
+    """The tokens behind every place where the last `size` - 1 tokens stood before."""
+    start = len(history) - size + 1
+    if start < 1:
+        return []
+    tail = list(history[start:])
+    return [history[place + size - 1] for place in range(start) if list(history[place : place + size - 1]) == tail]

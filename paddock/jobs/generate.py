@@ -1,4 +1,4 @@
-"""Continuing text with a trained model."""
+"""Writing text with a trained model: continuing a prompt, or answering what was read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import prepare, select
 from paddock.errors import ConfigError
 from paddock.inference.generate import generate
-from paddock.inference.sampling import SamplingOptions
+from paddock.inference.options import GenerationOptions
 from paddock.inference.text_stream import TextStream
 from paddock.inference.trained import need_tokenizer, open_trained
 
@@ -22,16 +22,19 @@ class Continuation:
     prompt: str
     text: str
     tokens: int
+    continues: bool
+    """Whether the text goes on where the prompt ends, rather than answering it."""
 
 
 def continue_text(
     source: str,
     prompts: list[str],
-    options: SamplingOptions,
+    options: GenerationOptions,
     device: str,
     show: Callable[[str], object] | None = None,
 ) -> list[Continuation]:
-    """Continue every prompt. With `show` (and one sequence) the text is passed on as it comes."""
+    """Continue every prompt, or answer it where the model reads what it is given. With `show` (and one sequence) the
+    text is passed on as it comes."""
     if not prompts:
         raise ConfigError("there is no prompt", fix='give --prompt "some text", or --prompt-file FILE')
     for prompt in prompts:
@@ -41,15 +44,16 @@ def continue_text(
     prepare(adapter)
     trained = open_trained(source, adapter.torch_device(0))
     tokenizer = need_tokenizer(trained)
-    if not trained.model.writes_text:
+    if trained.model.writes is None:
         raise ConfigError(f"{source} does not write text", fix=f"paddock predict {source} … uses it for what it does")
-    ids = [_encode(tokenizer, prompt) for prompt in prompts]
+    continues = trained.model.writes == "tokens"
+    ids = [_encode(tokenizer, prompt, continues) for prompt in prompts]
     options = replace(options, stop_token=tokenizer.end_of_text_id)
     streams = show is not None and len(prompts) * options.num_return_sequences == 1
     on_token: Callable[[int, int], None] | None = None
     text = TextStream(tokenizer.decode)
     if streams and show is not None:
-        show(prompts[0])
+        show(prompts[0] if continues else "")
 
         def on_token(sequence: int, token: int) -> None:
             show(text.push(token))
@@ -59,13 +63,16 @@ def continue_text(
         show(text.finish() + "\n")
     copies = options.num_return_sequences
     return [
-        Continuation(prompts[index // copies], tokenizer.decode(tokens), len(tokens))
+        Continuation(prompts[index // copies], tokenizer.decode(tokens), len(tokens), continues)
         for index, tokens in enumerate(results)
     ]
 
 
-def _encode(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    ids = tokenizer.encode(prompt)
-    if ids or tokenizer.end_of_text_id is None:
+def _encode(tokenizer: Tokenizer, prompt: str, continues: bool) -> list[int]:
+    """A prompt's tokens: to be continued, or, with its end, to be read."""
+    ids, end = tokenizer.encode(prompt), tokenizer.end_of_text_id
+    if end is None:
         return ids
-    return [tokenizer.end_of_text_id]  # nothing said: a document begins
+    if not continues:
+        return [*ids, end]
+    return ids or [end]  # nothing said: a document begins

@@ -46,8 +46,9 @@ class Model(nn.Module):
 
     inputs: ClassVar[tuple[str, ...]]
     """What the model may find in a batch, in the order of its positional arguments. `labels` makes it a loss."""
-    writes_text: ClassVar[bool] = False
-    """Whether outputs are scores of the next token, so that it can go on by itself, with a cache."""
+    writes: ClassVar[str | None] = None
+    """Which input the outputs are scores of the next token of, so that the model can go on by itself, with a cache:
+    `tokens` continues a prompt; an encoder-decoder model reads `tokens` and writes `decoder_tokens`."""
     derived: ClassVar[tuple[str, ...]] = ()
     """What the carry may have that every stage of a pipeline can make for itself, so that it is not sent: a unit makes
     it where it is missing, and the units behind it in the same stage share it."""
@@ -76,8 +77,8 @@ class Model(nn.Module):
 
     def forward(self, *values: Tensor | None, cache: KeyValueCache | None = None, **named: Tensor | None) -> Tensor:
         """The loss of a batch that has labels, else the outputs. The batch comes by name (`model(**batch)`), or by
-        place in the order of `inputs`. Given a cache, which then holds these tokens too, the outputs are those of the
-        last one alone."""
+        place in the order of `inputs`. Given a cache, which was told of these tokens (`add`) and then holds them too,
+        the outputs are those of each row's last one alone."""
         batch = self._batch(values, named)
         carry = self.begin(batch, cache)
         for unit in self.units():

@@ -14,7 +14,8 @@ from transformers.generation import (
 )
 
 from paddock.errors import ConfigError
-from paddock.inference.sampling import SamplingOptions, choose, probabilities
+from paddock.inference.options import GenerationOptions
+from paddock.inference.sampling import choose, probabilities
 
 
 def some_logits(rows: int = 40, vocab: int = 57) -> torch.Tensor:
@@ -32,31 +33,34 @@ def test_probabilities_are_those_of_transformers(temperature: float, top_k: int 
         warpers.append(TopPLogitsWarper(top_p))
     logits = some_logits()
     expected = warpers(torch.zeros(40, 1, dtype=torch.long), logits).softmax(dim=-1)
-    ours = probabilities(logits, SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p))
+    ours = probabilities(logits, GenerationOptions(temperature=temperature, top_k=top_k, top_p=top_p))
     assert torch.equal(ours > 0, expected > 0)
     torch.testing.assert_close(ours, expected)
 
 
 def test_the_token_that_crosses_top_p_stays() -> None:
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
-    kept = [int((probabilities(logits, SamplingOptions(top_p=p)) > 0).sum()) for p in (0.1, 0.45, 0.6, 0.9, 0.99)]
+    kept = [
+        int((probabilities(logits, GenerationOptions(temperature=1.0, top_p=p)) > 0).sum())
+        for p in (0.1, 0.45, 0.6, 0.9, 0.99)
+    ]
     assert kept == [1, 1, 2, 3, 4]
 
 
 def test_top_p_on_the_line() -> None:
     logits = torch.zeros(1, 4)  # exactly a quarter each
     expected = TopPLogitsWarper(0.5)(torch.zeros(1, 1, dtype=torch.long), logits).softmax(dim=-1)
-    ours = probabilities(logits, SamplingOptions(top_p=0.5))
+    ours = probabilities(logits, GenerationOptions(temperature=1.0, top_p=0.5))
     assert int((ours > 0).sum()) == int((expected > 0).sum()) == 2
 
 
 def test_equals_of_the_last_of_top_k_stay() -> None:
-    ours = probabilities(torch.tensor([[2.0, 1.0, 1.0, 0.0]]), SamplingOptions(top_k=2))
+    ours = probabilities(torch.tensor([[2.0, 1.0, 1.0, 0.0]]), GenerationOptions(temperature=1.0, top_k=2))
     assert (ours > 0).tolist() == [[True, True, True, False]]
 
 
 def test_draws_follow_the_probabilities() -> None:
-    options = SamplingOptions(temperature=0.7, top_k=4)
+    options = GenerationOptions(temperature=0.7, top_k=4)
     logits = some_logits(1, 9).expand(20_000, 9)
     drawn = choose(logits, options, [torch.Generator().manual_seed(seed) for seed in range(20_000)])
     frequencies = torch.bincount(drawn, minlength=9) / 20_000
@@ -64,7 +68,7 @@ def test_draws_follow_the_probabilities() -> None:
 
 
 def test_a_row_draws_from_its_own_generator() -> None:
-    options, logits = SamplingOptions(), some_logits(6)
+    options, logits = GenerationOptions(temperature=1.0), some_logits(6)
 
     def draw(rows: list[int]) -> list[int]:
         generators = [torch.Generator().manual_seed(row) for row in rows]
@@ -77,7 +81,7 @@ def test_a_row_draws_from_its_own_generator() -> None:
 
 def test_greedy_takes_the_likeliest() -> None:
     logits = some_logits()
-    assert torch.equal(choose(logits, SamplingOptions(temperature=0), []), logits.argmax(dim=-1))
+    assert torch.equal(choose(logits, GenerationOptions(temperature=0), []), logits.argmax(dim=-1))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_greedy_takes_the_likeliest() -> None:
     ],
 )
 def test_options_that_cannot_be(changes: dict[str, Any], word: str) -> None:
-    SamplingOptions().check()
+    GenerationOptions().check()
     with pytest.raises(ConfigError) as caught:
-        SamplingOptions(**changes).check()
+        GenerationOptions(**changes).check()
     assert word in str(caught.value) and "fix:" in str(caught.value)

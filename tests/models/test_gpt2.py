@@ -119,21 +119,45 @@ def test_cache_gives_the_logits_of_the_whole(prompt: int) -> None:
     with torch.inference_mode():
         whole = model(tokens)
         cache = KeyValueCache(model, 3, 24)
-        parts = [model(tokens[:, :prompt], cache=cache)]
-        parts += [model(tokens[:, place : place + 1], cache=cache) for place in range(prompt, 24)]
-    assert cache.length == 24
+        parts = []
+        for begin, end in [(0, prompt), *((place, place + 1) for place in range(prompt, 24))]:
+            cache.add([end - begin] * 3)
+            parts.append(model(tokens[:, begin:end], cache=cache))
+    assert cache.lengths == [24] * 3
     torch.testing.assert_close(torch.cat(parts, dim=1), whole[:, prompt - 1 :], rtol=1e-4, atol=1e-4)
 
 
-def test_cache_follows_a_choice_of_rows() -> None:
+def test_rows_of_a_cache_have_lengths_of_their_own() -> None:
+    """Prompts of any lengths in one pass, chunks of any lengths behind them, into slots that lie behind others."""
     model, tokens = tiny(), some_tokens()
-    rows = torch.tensor([2, 0, 0])
+    chunks = [(5, 1, 9), (3, 2, 1), (1, 1, 1), (1, 7, 2)]
     with torch.inference_mode():
-        cache = KeyValueCache(model, 3, 8)
+        cache, starts = KeyValueCache(model, 4, 24), [0, 0, 0]
+        for counts in chunks:
+            batch = torch.zeros(3, max(counts), dtype=torch.long)
+            for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+                batch[row, :count] = tokens[row, start : start + count]
+            cache.add(counts, first=1)
+            logits = model(batch, cache=cache)
+            starts = [start + count for start, count in zip(starts, counts, strict=True)]
+            assert cache.lengths == [0, *starts]
+            for row, length in enumerate(starts):
+                alone = model(tokens[row : row + 1, :length])[:, -1:]
+                torch.testing.assert_close(logits[row : row + 1], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_slots_of_a_cache_change_places() -> None:
+    model, tokens = tiny(), some_tokens()
+    with torch.inference_mode():
+        cache = KeyValueCache(model, 4, 8)
+        cache.add([7, 5, 7])
         model(tokens[:, :7], cache=cache)
-        cache.reorder(rows)
-        logits = model(tokens[rows, 7:8], cache=cache)
-        torch.testing.assert_close(logits, model(tokens[rows, :8])[:, -1:], rtol=1e-4, atol=1e-4)
+        cache.move([(2, 0), (1, 2), (0, 1)])  # all at once: each is read before it is written over
+        assert cache.lengths == [7, 7, 5, 0]
+        cache.free(2)
+        cache.add([1, 1])
+        logits = model(tokens[[2, 0], 7:8], cache=cache)
+        torch.testing.assert_close(logits, model(tokens[[2, 0], :8])[:, -1:], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("place", [1, 12, 23])

@@ -35,14 +35,14 @@ def test_norm_is_torchs() -> None:
 
 
 @pytest.mark.parametrize("both_ways", [True, False])
-@pytest.mark.parametrize(("queries", "keys", "first"), [(7, 7, 0), (300, 300, 0), (1, 40, 39), (5, 64, 20)])
-def test_position_bias_is_theirs(both_ways: bool, queries: int, keys: int, first: int) -> None:
+@pytest.mark.parametrize("length", [1, 7, 300])
+def test_position_bias_is_theirs(both_ways: bool, length: int) -> None:
     """Bucket by bucket, and its gradient is the sum over all places of a distance."""
     bias = RelativePositionBias(SMALL, both_ways=both_ways)
     torch.nn.init.normal_(bias.weight, generator=torch.Generator().manual_seed(1))
-    distance = torch.arange(keys)[None, :] - (first + torch.arange(queries))[:, None]
+    distance = torch.arange(length)[None, :] - torch.arange(length)[:, None]
     buckets = T5Attention._relative_position_bucket(distance, both_ways, SMALL.position_buckets, SMALL.max_distance)
-    found, expected = bias(queries, keys, first), bias.weight[:, buckets]
+    found, expected = bias(length), bias.weight[:, buckets]
     assert torch.equal(found, expected)
     direction = torch.randn(found.shape, generator=torch.Generator().manual_seed(2))
     (ours,) = torch.autograd.grad(found, bias.weight, direction)

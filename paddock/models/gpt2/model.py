@@ -59,7 +59,7 @@ class GPT2(Model):
     """
 
     inputs: ClassVar = ("tokens", "labels", "positions", "segments")
-    writes_text: ClassVar = True
+    writes: ClassVar = "tokens"
     config: GPT2Config
 
     def __init__(self, config: GPT2Config) -> None:
@@ -74,7 +74,7 @@ class GPT2(Model):
     def begin(self, batch: Batch, cache: KeyValueCache | None = None) -> Carry:
         tokens, positions = batch["tokens"], batch.get("positions")
         if cache is not None:
-            positions = torch.arange(cache.length, cache.length + tokens.shape[1], device=tokens.device)
+            positions = cache.positions(tokens.device)
         return {"x": self.embedding(tokens, positions)}
 
     def units(self) -> list[str]:
@@ -84,7 +84,7 @@ class GPT2(Model):
         return {"x": self.get_submodule(unit)(carry["x"], batch.get("segments"), cache)}
 
     def finish(self, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Tensor:
-        x = carry["x"] if cache is None else carry["x"][:, -1:]
+        x = carry["x"] if cache is None else cache.last(carry["x"])
         scores: Tensor = self.head(self.final_norm(x), self.embedding.token.weight, batch.get("labels"))
         return scores
 

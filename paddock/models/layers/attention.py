@@ -25,7 +25,7 @@ class SelfAttention(nn.Module):
     parts cuts between heads: how many heads are here is told by what the product puts out.
     """
 
-    caches = True
+    caches = "target"
 
     def __init__(self, hidden: int, heads: int, dropout: float, *, causal: bool) -> None:
         super().__init__()
@@ -57,11 +57,9 @@ class SelfAttention(nn.Module):
         return self.output(mixed.transpose(1, 2).reshape(batch, time, -1))
 
     def _continue(self, query: Tensor, key: Tensor, value: Tensor, cache: KeyValueCache) -> Tensor:
-        time = query.shape[2]
         key, value = cache.extend(self, key, value)
-        begins = key.shape[2] == time
-        assert begins or time == 1, "after the prompt, tokens come one at a time"
-        return F.scaled_dot_product_attention(query, key, value, is_causal=begins)
+        mask = None if cache.begins else cache.mask(query.device)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=cache.begins)
 
     def cached_shape(self) -> tuple[int, int, Tensor]:
         """Heads here, the size of each, and a tensor of the type and on the device of what is cached."""

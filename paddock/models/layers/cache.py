@@ -1,54 +1,139 @@
-"""Keys and values of the tokens a model has already seen, so that generation computes each token once."""
+"""Keys and values of the tokens that a model has already seen, so that generation computes each token once.
+
+Every sequence has a slot, and a length of its own. A forward pass adds tokens to slots that lie side by side; sequences
+that end leave their slot to another, which is copied there, and nothing else moves.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 
-@dataclass
-class _Slot:
-    """What one attention layer has stored."""
-
-    memory: Tensor
-    """[2, batch, heads, capacity, head size]"""
-    length: int = 0
-
-
 class KeyValueCache:
-    """Room for `capacity` positions in every attention layer that is here: a pipeline stage, or a process that holds
-    some of the heads, caches what it has."""
+    """Slots with room for `capacity` tokens each, and for `source` tokens that were read where the model has an
+    encoder, in every attention layer that is here: a pipeline stage, or a process that holds some of the heads, caches
+    what it has.
 
-    def __init__(self, model: nn.Module, batch: int, capacity: int) -> None:
-        self.capacity = capacity
-        self._slots: dict[nn.Module, _Slot] = {}
+    What a layer caches is its attribute `caches`: "target", which grows token by token, or "source", which is there
+    from the first pass on.
+    """
+
+    def __init__(self, model: nn.Module, slots: int, capacity: int, source: int = 0) -> None:
+        self.lengths = [0] * slots
+        """Tokens in each slot."""
+        self.source_lengths = [0] * slots
+        self._stored: dict[nn.Module, Tensor] = {}  # [2, slots, heads, capacity or source, head size]
         for layer in model.modules():
-            if getattr(layer, "caches", False):
+            kind = getattr(layer, "caches", None)
+            if kind is not None:
                 heads, size, like = layer.cached_shape()  # type: ignore[operator]
-                shape = (2, batch, heads, capacity, size)
-                self._slots[layer] = _Slot(torch.empty(shape, dtype=like.dtype, device=like.device))
-
-    @property
-    def length(self) -> int:
-        """Positions stored so far, by the layer that stores first."""
-        return next(iter(self._slots.values())).length
+                shape = (2, slots, heads, capacity if kind == "target" else source, size)
+                # Zeros, because what is not seen is multiplied by nothing, and what is no number stays none.
+                self._stored[layer] = torch.zeros(shape, dtype=like.dtype, device=like.device)
 
     @property
     def num_bytes(self) -> int:
-        return sum(slot.memory.nbytes for slot in self._slots.values())
+        return sum(stored.nbytes for stored in self._stored.values())
+
+    def add(self, counts: Sequence[int], first: int = 0, sources: Sequence[int] | None = None) -> None:
+        """Say what the next forward pass brings: row r adds `counts[r]` tokens (what is behind them is padding) to slot
+        `first + r`; with `sources`, it has read so many tokens before."""
+        rows = slice(first, first + len(counts))
+        self._rows, self._counts, self._starts = rows, list(counts), self.lengths[rows]
+        self.lengths[rows] = [start + count for start, count in zip(self._starts, counts, strict=True)]
+        if sources is not None:
+            self.source_lengths[rows] = list(sources)
+        self._masks: dict[str, Tensor | None] = {}
+
+    def move(self, moves: Sequence[tuple[int, int]], sources: Sequence[tuple[int, int]] | None = None) -> None:
+        """Copy slots over others, (origin, destination), all at once; of what was read, only that of `sources`."""
+        sources = moves if sources is None else sources
+        for layer, stored in self._stored.items():
+            target = layer.caches == "target"
+            pairs, lengths = (moves, self.lengths) if target else (sources, self.source_lengths)
+            if pairs:
+                origins, destinations = map(list, zip(*pairs, strict=True))
+                length = max(lengths[slot] for slot in origins)
+                stored[:, destinations, :, :length] = stored[:, origins, :, :length]
+        for pairs, lengths in ((moves, self.lengths), (sources, self.source_lengths)):
+            found = [lengths[origin] for origin, _ in pairs]
+            for (_, destination), length in zip(pairs, found, strict=True):
+                lengths[destination] = length
+
+    def free(self, first: int) -> None:
+        """Empty this slot and all behind it."""
+        self.lengths[first:] = [0] * len(self.lengths[first:])
+
+    # Inside a forward pass, on what `add` said
+
+    def positions(self, device: torch.device) -> Tensor:
+        """Where the new tokens stand: [rows, time], or [1, time] where that is the same for all."""
+        starts = self._starts[:1] if self._even else self._starts
+        new = torch.arange(max(self._counts), device=device)
+        return torch.tensor(starts, device=device).unsqueeze(1) + new
 
     def extend(self, layer: nn.Module, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values ([batch, heads, time, head size]) and return all so far."""
-        slot = self._slots[layer]
-        stop = slot.length + keys.shape[2]
-        slot.memory[0, :, :, slot.length : stop] = keys
-        slot.memory[1, :, :, slot.length : stop] = values
-        slot.length = stop
-        return slot.memory[0, :, :, :stop], slot.memory[1, :, :, :stop]
+        """Store a layer's new keys and values ([rows, heads, time, head size]) and return all so far."""
+        stored, time = self._stored[layer][:, self._rows], keys.shape[2]
+        if self._even:
+            start = self._starts[0]
+            stored[0, :, :, start : start + time], stored[1, :, :, start : start + time] = keys, values
+        else:
+            for row, (start, count) in enumerate(zip(self._starts, self._counts, strict=True)):
+                stored[0, row, :, start : start + count] = keys[row, :, :count]
+                stored[1, row, :, start : start + count] = values[row, :, :count]
+        keys, values = stored[:, :, :, : self.longest]
+        return keys, values
 
-    def reorder(self, rows: Tensor) -> None:
-        """Continue from a choice of the batch's rows (one may be taken several times)."""
-        for slot in self._slots.values():
-            slot.memory = slot.memory[:, rows]
+    @property
+    def longest(self) -> int:
+        """How many keys there are for the row that has most."""
+        return self._starts[0] + max(self._counts) if self._even else max(self.lengths[self._rows])
+
+    @property
+    def begins(self) -> bool:
+        """Whether nothing was there before, so that new tokens see each other alone."""
+        return not any(self._starts)
+
+    def mask(self, device: torch.device) -> Tensor | None:
+        """Which of the keys so far each new token sees, [rows or 1, 1, time, keys]; None where that is all of them."""
+        if "target" not in self._masks:
+            alone = self._even and max(self._counts) == 1
+            places = torch.arange(self.longest, device=device)
+            seen = None if alone else (places <= self.positions(device).unsqueeze(-1)).unsqueeze(1)
+            self._masks["target"] = seen
+        return self._masks["target"]
+
+    def remember(self, layer: nn.Module, keys: Tensor, values: Tensor) -> None:
+        """Store the keys and values of what was read."""
+        stored = self._stored[layer][:, self._rows, :, : keys.shape[2]]
+        stored[0], stored[1] = keys, values
+
+    def recall(self, layer: nn.Module) -> tuple[Tensor, Tensor]:
+        """What `remember` stored."""
+        keys, values = self._stored[layer][:, self._rows, :, : max(self.source_lengths[self._rows])]
+        return keys, values
+
+    def source_mask(self, device: torch.device) -> Tensor | None:
+        """Which of the keys that were read are there, [rows, 1, 1, keys]; None where that is all of them."""
+        if "source" not in self._masks:
+            lengths = self.source_lengths[self._rows]
+            places = torch.arange(max(lengths), device=device)
+            there = None if len(set(lengths)) == 1 else places < torch.tensor(lengths, device=device).unsqueeze(1)
+            self._masks["source"] = None if there is None else there[:, None, None]
+        return self._masks["source"]
+
+    def last(self, x: Tensor) -> Tensor:
+        """Of [rows, time, …], what stands where each row's last new token is: [rows, 1, …]."""
+        if len(set(self._counts)) == 1:
+            return x[:, self._counts[0] - 1 : self._counts[0]]
+        ends = torch.tensor(self._counts, device=x.device) - 1
+        return x[torch.arange(len(x), device=x.device), ends].unsqueeze(1)
+
+    @property
+    def _even(self) -> bool:
+        """Whether every row goes on from the same length."""
+        return len(set(self._starts)) == 1

@@ -100,9 +100,16 @@ class DecoderBlock(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, y: Tensor, memory: Tensor, bias: Tensor, lengths: Tensor | None) -> Tensor:
-        y = y + self.dropout(self.attention(self.attention_norm(y), bias))
-        y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), memory, lengths))
+    def forward(
+        self,
+        y: Tensor,
+        memory: Tensor | None,
+        bias: Tensor,
+        lengths: Tensor | None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        y = y + self.dropout(self.attention(self.attention_norm(y), bias, cache=cache))
+        y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), memory, lengths, cache))
         return y + self.dropout(self.feed_forward(self.feed_forward_norm(y)))
 
 
@@ -111,10 +118,11 @@ class T5(Model):
 
     tokens: [batch, source], of which `lengths` [batch] count: the others are padding, and nobody sees them.
     decoder_tokens, labels: [batch, target]; each label is the decoder token behind it. Outputs are logits [batch,
-    target, vocabulary].
+    target, vocabulary]. With a cache, a batch without tokens goes on writing about those that were read before.
     """
 
     inputs: ClassVar = ("tokens", "labels", "decoder_tokens", "lengths")
+    writes: ClassVar = "decoder_tokens"
     derived: ClassVar = ("position_bias",)
     config: T5Config
 
@@ -136,6 +144,8 @@ class T5(Model):
         self.head = VocabularyHead()
 
     def begin(self, batch: Batch, cache: KeyValueCache | None = None) -> Carry:
+        if "tokens" not in batch:
+            return {"y": self.embedding(batch["decoder_tokens"])}
         return {"x": self.embedding(batch["tokens"])}
 
     def units(self) -> list[str]:
@@ -144,24 +154,26 @@ class T5(Model):
     def run(self, unit: str, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Carry:
         block, lengths = self.get_submodule(unit), batch.get("lengths")
         if unit.startswith("encoder"):
+            if "tokens" not in batch:
+                return carry
             bias = self._bias("encoder", carry, batch["tokens"].shape[1])
             return {"x": block(carry["x"], bias, lengths), "position_bias": bias}
-        if unit == "decoder.0":
+        if "x" in carry:
             memory = self.dropout(self.encoder_norm(carry["x"]))
             carry = {"y": self.embedding(batch["decoder_tokens"]), "memory": memory}
-        bias = self._bias("decoder", carry, batch["decoder_tokens"].shape[1])
-        y = block(carry["y"], carry["memory"], bias, lengths)
-        return {"y": y, "memory": carry["memory"], "position_bias": bias}
+        bias = self._bias("decoder", carry, batch["decoder_tokens"].shape[1], cache)
+        return {**carry, "y": block(carry["y"], carry.get("memory"), bias, lengths, cache), "position_bias": bias}
 
-    def _bias(self, stack: str, carry: Carry, length: int) -> Tensor:
+    def _bias(self, stack: str, carry: Carry, length: int, cache: KeyValueCache | None = None) -> Tensor:
         """That of the stack, made by the first of its blocks that is here."""
         if "position_bias" in carry:
             return carry["position_bias"]
-        found: Tensor = self.position_bias[stack](length, length)
+        found: Tensor = self.position_bias[stack](length, cache)
         return found
 
     def finish(self, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Tensor:
-        y = self.dropout(self.decoder_norm(carry["y"]))
+        y = carry["y"] if cache is None else cache.last(carry["y"])
+        y = self.dropout(self.decoder_norm(y))
         if self.config.scale_head:
             y = y * self.config.hidden**-0.5
         weight = self.embedding.token.weight if self.config.tied else self.output.weight
