@@ -44,6 +44,9 @@ from paddock.parallel.placement import local, part_like
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """What weights can be written as."""
 
+GENERATION_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+"""What of a config is in `generation_config.json` too, where transformers looks for it."""
+
 MAX_SHARD_BYTES = 5 * 10**9
 """Where transformers, too, begins another file."""
 
@@ -174,8 +177,9 @@ def save_folder(
             max_shard_bytes,
         )
         write_json(partial / "config.json", settings)
-        special = {name: settings.get(name) for name in ("bos_token_id", "eos_token_id")}
-        if special := {name: token for name, token in special.items() if token is not None}:
+        special = {name: settings.get(name) for name in GENERATION_TOKENS}
+        special = {name: token for name, token in special.items() if token is not None}
+        if special.keys() - {"pad_token_id"}:
             write_json(partial / "generation_config.json", special)
         if add_files is not None:
             add_files(partial)

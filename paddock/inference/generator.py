@@ -185,7 +185,7 @@ class Generator:
         for options, rows in alike.items():
             _sample(logits, options, rows, chosen)
         for slots in beams.values():
-            self._search(logits, slots, chosen)
+            self._search(logits, sorted(slots, key=lambda slot: self._rows[slot].sequence), chosen)
         return chosen
 
     def _search(self, logits: Tensor, slots: list[int], chosen: _Chosen) -> None:
@@ -193,9 +193,9 @@ class Generator:
         search = first.search
         assert search is not None
         going = search.advance(logits[slots])
-        for parent, token in going:
-            row = self._rows[slots[parent]]
-            chosen.going.append(_Next(_Row(row.id, row.request, [token], search=search), slots[parent]))
+        for beam, (parent, token) in enumerate(going):
+            row = _Row(first.id, first.request, [token], sequence=beam, search=search)
+            chosen.going.append(_Next(row, slots[parent]))
         if not going:
             chosen.events += [
                 Event(first.id, number, found.tokens, ended=True) for number, found in enumerate(search.best())

@@ -63,6 +63,18 @@ class T5Config(TransformerConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _far_is_behind_near(self) -> Self:
+        near = self.position_buckets // 2
+        if self.max_distance <= near:
+            raise bad_value(
+                "model.max_distance",
+                self.max_distance,
+                f"of {self.position_buckets} buckets, {near} are for the distances below {near}, one each",
+                f"more than {near}, or fewer position_buckets",
+            )
+        return self
+
     @property
     def num_decoder_layers(self) -> int:
         return self.decoder_layers or self.layers
