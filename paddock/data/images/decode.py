@@ -25,6 +25,9 @@ JPEG = b"\xff\xd8\xff"
 EXIF = b"Exif\0\0"
 MOST_PIXELS = 2**26
 """Of what is decoded, so that an image takes less than half a gigabyte: a few bytes can claim more than there is."""
+MOST_STRETCHED = 256
+"""How many times as long as wide an image may be: its shorter side is brought to the model's size, and then the longer
+one is this much longer than that."""
 ORIENTATION = 0x0112
 UPRIGHT = 1
 
@@ -49,6 +52,15 @@ def _part(width: int, height: int, least: int | None) -> int:
     return next((part for part in (8, 4, 2) if min(width, height) // part >= least), 1)
 
 
+def _too_large(width: int, height: int) -> str:
+    """Why so many pixels are not decoded; nothing where they are."""
+    if width * height > MOST_PIXELS:
+        return f"where {MOST_PIXELS:,} are plenty"
+    if max(width, height) > MOST_STRETCHED * min(width, height):
+        return f"more than {MOST_STRETCHED} times as long as wide"
+    return ""
+
+
 def _decode_jpeg(content: bytes, least: int | None) -> Pixels | None:
     """By simplejpeg; None if it is not there, or if this file is better left to Pillow."""
     library = _simplejpeg()
@@ -56,7 +68,7 @@ def _decode_jpeg(content: bytes, least: int | None) -> Pixels | None:
         return None
     try:
         height, width, colours, _ = library.decode_jpeg_header(content)
-        if colours not in ("YCbCr", "Gray") or height * width > MOST_PIXELS:
+        if colours not in ("YCbCr", "Gray") or _too_large(width, height):
             return None
         part = _part(width, height, least)
         pixels: Pixels = library.decode_jpeg(content, min_height=height // part, min_width=width // part)
@@ -82,8 +94,8 @@ def _decode_any(content: bytes, name: str, least: int | None) -> Pixels:
         with image.open(io.BytesIO(content)) as opened:
             part = _part(opened.width, opened.height, least)
             opened.draft(None, (opened.width // part, opened.height // part))  # only JPEG knows how
-            if opened.width * opened.height > MOST_PIXELS:
-                raise ValueError(f"it has {opened.width} × {opened.height} pixels, where {MOST_PIXELS:,} are plenty")
+            if refused := _too_large(opened.width, opened.height):
+                raise ValueError(f"it has {opened.width} × {opened.height} pixels, {refused}")
             opened.load()
             ImageOps.exif_transpose(opened, in_place=True)
             return np.array(_in_colour(opened))

@@ -137,9 +137,16 @@ def test_without_pillow_the_error_says_what_to_install(monkeypatch: pytest.Monke
     assert "paddock[vision]" in caught.value.fix
 
 
-def test_an_image_that_claims_more_pixels_than_memory_holds() -> None:
+@pytest.mark.parametrize(
+    ("width", "height", "why"),
+    [
+        (12_000, 12_000, "12000 × 12000 pixels, where 67,108,864 are plenty"),
+        (8, 8_000_000, "8 × 8000000 pixels, more than 256 times as long as wide"),
+    ],
+)
+def test_an_image_that_claims_more_pixels_than_memory_holds(width: int, height: int, why: str) -> None:
     content = bytearray(encoded(picture(0), "PNG"))
-    content[16:24] = struct.pack(">II", 12_000, 12_000)
+    content[16:24] = struct.pack(">II", width, height)
     content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
-    with pytest.raises(DataError, match="12000 × 12000 pixels, where 67,108,864 are plenty"):
+    with pytest.raises(DataError, match=why):
         decode(bytes(content), "a.png")
