@@ -195,7 +195,8 @@ def read_checkpoint(folder: Path) -> object:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode() + tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return repr(description), repr(config), digest.hexdigest()
+    said = json.dumps(description.model_dump(mode="json"), sort_keys=True)  # the order of keys means nothing
+    return said, repr(config), digest.hexdigest()
 
 
 DESCRIPTION_WORDS = (
