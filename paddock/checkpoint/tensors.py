@@ -7,20 +7,17 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adafactor, Adam, Optimizer
 
 from paddock.checkpoint.blocks import damaged
+from paddock.parallel.placement import mean_like
 
 MODEL = "model."
 OPTIMIZER = "optimizer."
 EMA = "average."
 """Of the weights over time, where a run keeps one: what to use of a trained model."""
-STATE_OF: dict[type[Optimizer], set[str]] = {
-    SGD: {"momentum_buffer"},
-    Adam: {"step", "exp_avg", "exp_avg_sq"},
-    AdamW: {"step", "exp_avg", "exp_avg_sq"},
-}
-"""What optimizers keep of each weight."""
+MEANS = {"row_var": -1, "col_var": -2}
+"""State of Adafactor that is a mean over a dimension of its weight: which."""
 
 Saved = Mapping[str, tuple[torch.Size, torch.dtype]]
 """The shapes and types of what a checkpoint holds, by name."""
@@ -60,17 +57,18 @@ def sync_duplicates(named: Sequence[tuple[str, Tensor]]) -> None:
 
 def check_optimizer_state(path: Path, saved: Saved, optimizer: Optimizer) -> None:
     """An error, if what a checkpoint has of an optimizer's state is not whole: for every weight that has some, all
-    that the optimizer keeps, in its weight's shape or as one number. The same on all processes."""
+    that the optimizer keeps, in its weight's shape, as a mean over it or as one number. The same on all processes."""
     kinds: dict[str, set[str]] = {}
+    shapes = {name: shape for name, (shape, _) in saved.items()}
     for key in saved:
         if key.startswith(OPTIMIZER):
             kind, _, name = key.removeprefix(OPTIMIZER).partition(".")
             kinds.setdefault(name, set()).add(kind)
-            weight = saved.get(MODEL + name)
-            if weight is None or saved[key][0] not in ((), weight[0]):
-                raise damaged(path, f"{key} {list(saved[key][0])} is the state of no weight")
-    needed = STATE_OF.get(type(optimizer))
+            weight = shapes.get(MODEL + name)
+            if weight is None or shapes[key] not in ((), _state_shape(kind, weight)):
+                raise damaged(path, f"{key} {list(shapes[key])} is the state of no weight")
     for name, found in kinds.items():
+        needed = _kinds_of(optimizer, len(shapes[MODEL + name]))
         if needed is not None and found != needed:
             raise damaged(path, f"of {name} it has {', '.join(sorted(found))}, and needs {', '.join(sorted(needed))}")
 
@@ -81,10 +79,12 @@ def empty_optimizer_state(saved: Saved, models: Sequence[nn.Module], optimizer: 
     room = {}
     for key, (shape, dtype) in saved.items():
         if key.startswith(OPTIMIZER):
-            _, _, name = key.removeprefix(OPTIMIZER).partition(".")
+            kind, _, name = key.removeprefix(OPTIMIZER).partition(".")
             if name in parameters:
                 parameter = parameters[name]
-                if shape == parameter.shape:
+                if kind in MEANS:
+                    room[key] = mean_like(parameter.data, MEANS[kind]).to(dtype)
+                elif shape == parameter.shape:
                     room[key] = torch.empty_like(parameter.data, dtype=dtype)
                 else:  # a step counter
                     device = parameter.device if parameter in beside else None
@@ -103,6 +103,21 @@ def load_optimizer_state(tensors: Mapping[str, Tensor], models: Sequence[nn.Modu
         kind, name = key.removeprefix(OPTIMIZER).split(".", 1)
         for number, parameter in enumerate(holders[name]):
             optimizer.state[parameter][kind] = tensor if number == 0 else tensor.clone()
+
+
+def _kinds_of(optimizer: Optimizer, dims: int) -> set[str] | None:
+    """What an optimizer keeps of a weight, if that is known."""
+    if isinstance(optimizer, Adafactor):
+        return {"step", "row_var", "col_var"} if dims > 1 else {"step", "variance"}
+    if isinstance(optimizer, Adam):
+        return {"step", "exp_avg", "exp_avg_sq"}
+    return {"momentum_buffer"} if isinstance(optimizer, SGD) else None
+
+
+def _state_shape(kind: str, weight: torch.Size) -> tuple[int, ...]:
+    """The shape of what is kept of a weight, where it is no single number."""
+    place = len(weight) + MEANS[kind] if kind in MEANS else None
+    return tuple(1 if index == place else size for index, size in enumerate(weight))
 
 
 def _counted_beside(optimizer: Optimizer) -> set[nn.Parameter]:

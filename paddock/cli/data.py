@@ -17,6 +17,7 @@ from paddock.telemetry.format import bytes_
 if TYPE_CHECKING:
     from paddock.data.indexed.inspection import DocumentSample, Inspection, LengthRange
     from paddock.data.indexed.verification import Verification
+    from paddock.tasks.span_preview import SpanPreview
 
 Prefixes = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PREFIX…")]
 BAR = 40
@@ -31,7 +32,11 @@ class InspectOptions:
     index are read. Samples are shown as text if a tokenizer is named or a tokenizer.json lies beside the corpus, and
     as token ids otherwise.
 
-        paddock data inspect corpus_text_document --vocab-file vocab.json --merge-file merges.txt"""
+        paddock data inspect corpus_text_document --vocab-file vocab.json --merge-file merges.txt
+        paddock data inspect corpus_text_sentence --tokenizer-model spiece.model --task span_corruption
+
+    With --task span_corruption the samples are passages before and after: the text, what the encoder would read of
+    it, and what the decoder would write."""
 
     prefix: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PREFIX")]
     """The corpus: its files' path without .bin or .idx."""
@@ -45,6 +50,20 @@ class InspectOptions:
     """The merges.txt of a GPT-2 tokenizer."""
     tokenizer_model: Path | None = None
     """The spiece.model of a SentencePiece tokenizer."""
+    extra_ids: int | None = None
+    """Sentinels <extra_id_0>, … to add to a SentencePiece model or a vocab.txt."""
+    task: str | None = None
+    """Show what this task makes of the samples: span_corruption."""
+    sequence_length: int | None = None
+    """--task: tokens that the encoder reads, as --data.sequence-length in training."""
+    target_length: int | None = None
+    """--task: tokens that the decoder writes."""
+    masking: float | None = None
+    """--task: the part of the tokens that is cut out."""
+    mean_span: float | None = None
+    """--task: tokens in a span, on average."""
+    seed: int = 1234
+    """--task: another seed cuts out other spans."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -119,12 +138,30 @@ def overview() -> str:
 def inspect(arguments: list[str]) -> None:
     options = parse(InspectOptions, "data inspect", arguments)
     from paddock.data.indexed.inspection import inspect
-    from paddock.jobs.data import TokenizerFiles, find_tokenizer
+    from paddock.jobs.data import TokenizerFiles, find_tokenizer, preview_task
 
-    files = TokenizerFiles(options.tokenizer, options.vocab_file, options.merge_file, options.tokenizer_model)
+    names = ("sequence_length", "target_length", "masking", "mean_span")
+    settings = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if settings and options.task is None:
+        flag = f"--{next(iter(settings)).replace('_', '-')}"
+        raise ConfigError(f"{flag} is for --task", why="nothing else looks at it", fix="add --task span_corruption")
+    files = TokenizerFiles(
+        options.tokenizer, options.vocab_file, options.merge_file, options.tokenizer_model, options.extra_ids
+    )
     tokenizer = find_tokenizer(options.prefix, files) if options.documents else None
-    report = inspect(options.prefix, options.documents, tokenizer)
-    print(json.dumps(asdict(report), ensure_ascii=False) if options.json else inspection_page(report))
+    if options.task is None:
+        report = inspect(options.prefix, options.documents, tokenizer)
+        print(json.dumps(asdict(report), ensure_ascii=False) if options.json else inspection_page(report))
+        return
+    previews = preview_task(
+        options.prefix, options.task, tokenizer, settings, count=options.documents, seed=options.seed
+    )
+    report = inspect(options.prefix, 0, None)
+    if options.json:
+        record = {**asdict(report), "samples": [asdict(preview) for preview in previews]}
+        print(json.dumps(record, ensure_ascii=False))
+    else:
+        print("\n".join([inspection_page(report), *(line for one in previews for line in ("", *_preview_lines(one)))]))
 
 
 def merge(arguments: list[str]) -> None:
@@ -203,6 +240,23 @@ def _bars(histogram: list[LengthRange]) -> list[str]:
 def _sample_lines(sample: DocumentSample) -> list[str]:
     shown = f"the first {len(sample.ids)} of " if sample.tokens > len(sample.ids) else ""
     content = " ".join(map(str, sample.ids)) if sample.text is None else sample.text
-    # A corpus may hold anything, also what would steer a terminal.
+    return [f"document {sample.document:,}: {shown}{sample.tokens:,} tokens", *_safe_lines(content)]
+
+
+def _preview_lines(preview: SpanPreview) -> list[str]:
+    cut = len(preview.target_ids) - preview.spans - 1  # each has its sentinel, and all together an end
+    return [
+        f"document {preview.document:,}: a passage of {preview.tokens:,} tokens, {cut:,} of them in "
+        f"{preview.spans:,} span{'s' if preview.spans > 1 else ''}",
+        *_safe_lines(preview.passage),
+        f"source ({len(preview.source_ids):,} tokens)",
+        *_safe_lines(preview.source),
+        f"target ({len(preview.target_ids):,} tokens)",
+        *_safe_lines(preview.target),
+    ]
+
+
+def _safe_lines(content: str) -> list[str]:
+    """A corpus may hold anything, also what would steer a terminal."""
     lines = ("".join(sign if sign.isprintable() else "�" for sign in line) for line in content.splitlines())
-    return [f"document {sample.document:,}: {shown}{sample.tokens:,} tokens", *(f"  {line}".rstrip() for line in lines)]
+    return [f"  {line}".rstrip() for line in lines]

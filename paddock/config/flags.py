@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paddock.errors import bad_value, did_you_mean
+
 
 @dataclass(frozen=True)
 class Alias:
@@ -56,10 +58,32 @@ def data_folder(path: str) -> list[str]:
     return ["--data.source", "folder", "--data.path", path]
 
 
+def _preset(value: str) -> list[str]:
+    """T5's own settings: its optimizer keeps no first moment and no decay, clips updates instead of gradients, and
+    had a rate of 1 / √max(step, 10000) in pretraining, relative to the size of each weight."""
+    schedules = {
+        "t5-pretraining": ["0.01", "--schedule.name", "inverse_sqrt", "--schedule.hold", "10000"],
+        "t5-finetuning": ["0.001", "--schedule.name", "constant", "--schedule.hold", "None"],
+    }
+    if value not in schedules:
+        choices = list(schedules)
+        raise bad_value("--optimizer-preset", value, "there is no such preset", did_you_mean(value, choices))
+    adafactor = (
+        "--optimizer.name adafactor --optimizer.weight-decay 0 --optimizer.clip None --optimizer.betas 0.9 0.999"
+    )
+    plain = "--schedule.warmup 0 --schedule.decay-steps None --schedule.min-lr 0 --schedule.step-size None"
+    return [*adafactor.split(), *plain.split(), "--optimizer.lr", *schedules[value]]
+
+
 COMMON = [
     rename("--steps", "train.steps"),
     rename("--seed", "train.seed"),
     rename("--device", "train.device"),
+    Alias(
+        ("--optimizer-preset",),
+        "t5-pretraining or t5-finetuning: Adafactor and the schedule with which T5 was trained",
+        _preset,
+    ),
 ]
 
 VIRTUAL_STAGE = "--num-layers-per-virtual-pipeline-stage"

@@ -16,24 +16,35 @@ from paddock.config.recipe import Recipe, class_for, recipe_from_dict
 from paddock.errors import ConfigError, bad_value, nearest, shown
 from paddock.files import atomic_write, user_path
 
-MODEL_ALIASES = {
-    "gpt2_small": "gpt2/117m",
-    "gpt2_medium": "gpt2/345m",
-    "gpt2_large": "gpt2/762m",
-    "gpt2_xl": "gpt2/1.5b",
-    "gpt2_13b": "gpt2/13b",
-    "gpt2_52b": "gpt2/52b",
-    "qa_bert_base_uncased": "bert/base-uncased-squad",
-    "bert_base_uncased": "bert/base-uncased",
-    "bert_large": "bert/large",
-    "bert_base_chinese": "bert/base-chinese",
-    "bert_tiny": "bert/tiny",
-    "resnet18": "resnet/18",
-    "resnet34": "resnet/34",
-    "resnet50": "resnet/50",
-    "resnet101": "resnet/101",
-    "resnet152": "resnet/152",
+_ELSEWHERE = {
+    "gpt2/117m": "gpt2_small openai-community/gpt2",
+    "gpt2/345m": "gpt2_medium gpt2-medium openai-community/gpt2-medium",
+    "gpt2/762m": "gpt2_large gpt2-large openai-community/gpt2-large",
+    "gpt2/1.5b": "gpt2_xl gpt2-xl openai-community/gpt2-xl",
+    "gpt2/13b": "gpt2_13b",
+    "gpt2/52b": "gpt2_52b",
+    "bert/base-uncased-squad": "qa_bert_base_uncased",
+    "bert/base-uncased": "bert_base_uncased bert-base-uncased google-bert/bert-base-uncased",
+    "bert/large": "bert_large",
+    "bert/base-chinese": "bert_base_chinese bert-base-chinese google-bert/bert-base-chinese",
+    "bert/tiny": "bert_tiny",
+    "t5/small": "t5_small t5-small google-t5/t5-small",
+    "t5/base": "t5_base t5-base google-t5/t5-base",
+    "t5/large": "t5_large t5-large google-t5/t5-large",
+    "t5/v1_1-small": "t5_v1_1_small t5-v1_1-small google/t5-v1_1-small",
+    "t5/v1_1-base": "t5_v1_1_base t5-v1_1-base google/t5-v1_1-base",
+    "t5/v1_1-large": "t5_v1_1_large t5-v1_1-large google/t5-v1_1-large",
+    "mt5/small": "mt5_small mt5-small google/mt5-small",
+    "mt5/base": "mt5_base mt5-base google/mt5-base",
+    "mt5/large": "mt5_large mt5-large google/mt5-large",
+    "mt5/xl": "mt5_xl mt5-xl google/mt5-xl",
+    "resnet/18": "resnet18",
+    "resnet/34": "resnet34",
+    "resnet/50": "resnet50",
+    "resnet/101": "resnet101",
+    "resnet/152": "resnet152",
 }
+MODEL_ALIASES = {alias: name for name, aliases in _ELSEWHERE.items() for alias in aliases.split()}
 """What shipped recipes are called elsewhere: names that work wherever a recipe is named."""
 SHIPPED = Path(str(files("paddock") / "recipes"))
 LARGEST = 2**18
@@ -85,11 +96,11 @@ class ZooEntry:
 
 
 def zoo() -> list[ZooEntry]:
-    """Every shipped recipe but the bases, which only others extend."""
+    """Every shipped recipe but the bases that only others extend: a model has a name elsewhere."""
     entries = []
-    for name in (name for name in recipe_names() if not name.endswith("/base")):
+    for name in (name for name in recipe_names() if not name.endswith("/base") or name in _ELSEWHERE):
         recipe = load_recipe(name)
-        others = tuple(alias for alias, target in MODEL_ALIASES.items() if target == name)
+        others = tuple(_ELSEWHERE.get(name, "").split())
         entries.append(ZooEntry(name, recipe.task, recipe.model.family, recipe.model.num_parameters(), others))
     return entries
 

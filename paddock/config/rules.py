@@ -171,6 +171,10 @@ def _schedule(recipe: Recipe, world: int) -> str:
             f"it is above optimizer.lr {peak}, so the rate would rise",
             f"set --schedule.min-lr to at most {peak}",
         )
+    if schedule.name == "inverse_sqrt":
+        begin = schedule.warmup if schedule.hold is None else schedule.hold
+        until = f"{begin} of the run" if begin < 1 else f"{schedule.unit.removesuffix('s')} {begin}"
+        return f"inverse_sqrt: {peak} until {until}, then as one over the square root of the step"
     end = schedule.decay_steps or (recipe.train.steps if schedule.unit == "steps" else recipe.train.epochs)
     if end is not None:
         counts_epochs = schedule.unit == "epochs"

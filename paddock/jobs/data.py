@@ -1,18 +1,24 @@
-"""`paddock data`: joining corpora and checking them, with progress, and the tokenizer to look into one with."""
+"""`paddock data`: joining corpora and checking them, with progress; the tokenizer to look into one with, and what a
+task makes of it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from paddock.data.config import TokenizerConfig
+from paddock.data.config import SpanConfig, TokenizerConfig
 from paddock.data.indexed.merging import Merger, plan_merge, prefixes_in
 from paddock.data.indexed.verification import Verification, verify
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
-from paddock.errors import ConfigError, DataError, bad_value
+from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.telemetry.terminal import byte_progress_bar
+
+if TYPE_CHECKING:
+    from paddock.tasks.span_preview import SpanPreview
 
 
 @dataclass(frozen=True)
@@ -23,16 +29,20 @@ class TokenizerFiles:
     vocab_file: Path | None = None
     merge_file: Path | None = None
     tokenizer_model: Path | None = None
+    extra_ids: int | None = None
+    """Sentinels to add to the vocabulary."""
 
 
 def find_tokenizer(prefix: str, files: TokenizerFiles) -> Tokenizer | None:
     """The tokenizer of the named files, or the one that lies beside the corpus; None if there is neither."""
+    extra = files.extra_ids
     ways = [files.tokenizer, files.vocab_file or files.merge_file, files.tokenizer_model]
     if sum(way is not None for way in ways) > 1:
         raise ConfigError("more than one tokenizer is named", fix="give the files of one")
     if files.tokenizer is not None:
         if not os.path.isdir(files.tokenizer):
-            return load_tokenizer(TokenizerConfig(kind="file", path=str(files.tokenizer)))
+            return load_tokenizer(TokenizerConfig(kind="file", path=str(files.tokenizer), extra_ids=extra))
+        _no_extra_ids(extra)
         tokenizer = load_tokenizer_folder(files.tokenizer)
         if tokenizer is None:
             raise DataError(f"there is no tokenizer in {files.tokenizer}", fix="name its file")
@@ -40,12 +50,45 @@ def find_tokenizer(prefix: str, files: TokenizerFiles) -> Tokenizer | None:
     if files.merge_file is not None:
         if files.vocab_file is None:
             raise ConfigError("--merge-file needs --vocab-file", fix="add --vocab-file FILE")
-        return load_tokenizer(TokenizerConfig(kind="gpt2", vocab=str(files.vocab_file), merges=str(files.merge_file)))
+        settings = TokenizerConfig(
+            kind="gpt2", vocab=str(files.vocab_file), merges=str(files.merge_file), extra_ids=extra
+        )
+        return load_tokenizer(settings)
     if files.vocab_file is not None:
-        return load_tokenizer(TokenizerConfig(kind="wordpiece", vocab=str(files.vocab_file)))
+        return load_tokenizer(TokenizerConfig(kind="wordpiece", vocab=str(files.vocab_file), extra_ids=extra))
     if files.tokenizer_model is not None:
-        return load_tokenizer(TokenizerConfig(kind="sentencepiece", model=str(files.tokenizer_model)))
+        model = str(files.tokenizer_model)
+        return load_tokenizer(TokenizerConfig(kind="sentencepiece", model=model, extra_ids=extra))
+    _no_extra_ids(extra)
     return load_tokenizer_folder(Path(prefix).parent)
+
+
+def _no_extra_ids(extra: int | None) -> None:
+    if extra is not None:
+        raise bad_value(
+            "--extra-ids",
+            extra,
+            "a tokenizer in a folder says itself how many sentinels it has",
+            "leave it out, or name the tokenizer's file: --vocab-file or --tokenizer-model",
+        )
+
+
+def preview_task(
+    prefix: str, task: str, tokenizer: Tokenizer | None, settings: Mapping[str, Any], count: int, seed: int
+) -> list[SpanPreview]:
+    """What a task makes of some passages of a corpus; `settings` are fields of its data section."""
+    from paddock.tasks.span_preview import preview_spans
+
+    if task != "span_corruption":
+        why = "what it makes of a corpus cannot be shown"
+        raise bad_value("--task", task, why, did_you_mean(task, ["span_corruption"]))
+    if tokenizer is None:
+        raise ConfigError(
+            "--task needs a tokenizer",
+            why=f"none is named, and there is none beside {prefix}",
+            fix="name the one that the corpus was made with: --tokenizer, --tokenizer-model or --vocab-file",
+        )
+    return preview_spans(prefix, SpanConfig(**settings), tokenizer, count, seed)
 
 
 def merge_corpora(prefixes: list[str], folder: Path | None, output: str, overwrite: bool) -> Merger:

@@ -25,7 +25,7 @@ def squared_norm(parameters: Sequence[nn.Parameter], mesh: Mesh, device: torch.d
     sum over all processes is the square of the norm, whatever is sharded over what.
     """
     parts = [
-        _sum_of_squares(gradients) / copies
+        sum_of_squares(gradients) / copies
         for copies, gradients in _by_copies(parameters, mesh.layout.data * mesh.layout.tensor).items()
     ]
     return torch.stack(parts).sum() if parts else torch.zeros((), device=device)
@@ -42,7 +42,7 @@ def gradient_norms(
     for index, name in enumerate(names):
         if name in parameters:
             for copies, gradients in _by_copies([parameters[name]], mesh.layout.data * mesh.layout.tensor).items():
-                squares[index] = _sum_of_squares(gradients).cpu() / copies
+                squares[index] = sum_of_squares(gradients).cpu() / copies
     return _over_all_processes(squares, mesh, device).sqrt().tolist()
 
 
@@ -53,7 +53,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
         torch._foreach_mul_(gradients, factor)
 
 
-def _sum_of_squares(gradients: list[Tensor]) -> Tensor:
+def sum_of_squares(gradients: list[Tensor]) -> Tensor:
     """In double precision where the device has it. A CPU goes by the norms of pieces: it adds up squares one after the
     other in single precision, which is wrong in the third digit for a large embedding, and differently for each way to
     cut it."""

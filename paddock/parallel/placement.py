@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from paddock.devices import DeviceAdapter
 
@@ -26,6 +26,25 @@ def part_like(whole: Tensor, like: Tensor) -> Tensor:
     if not isinstance(like, DTensor):
         return whole
     return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None).to_local()
+
+
+def mean_like(like: Tensor, dim: int) -> Tensor:
+    """Room for a mean of `like` over one of its dimensions, counted from the last, which stays with the size 1. It
+    lies as `like` does, and whole where that is cut along this dimension."""
+    dim += like.dim()
+
+    def without(shape: torch.Size) -> torch.Size:
+        return torch.Size([1 if place == dim else size for place, size in enumerate(shape)])
+
+    if not isinstance(like, DTensor):
+        return like.new_empty(without(like.shape))
+    placements = [Replicate() if getattr(placement, "dim", None) == dim else placement for placement in like.placements]
+    here = like.to_local()
+    shape = without(like.shape)
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(
+        here.new_empty(without(here.shape)), like.device_mesh, placements, run_check=False, shape=shape, stride=stride
+    )
 
 
 def place_gradients(parameters: Iterable[nn.Parameter]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -65,7 +66,7 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
         parameters=shard,
         weights=weights,
         gradients=gradients * FLOAT32,
-        optimizer=(optimizer_states(recipe.optimizer) + (recipe.train.ema is not None)) * shard * FLOAT32,
+        optimizer=(optimizer_numbers(recipe.optimizer, engine) + (recipe.train.ema is not None) * shard) * FLOAT32,
         sends={
             "tensor": _sent_over_tensor(recipe, arithmetic, _costs_here(recipe, assignment, engine)),
             "pipeline": _sent_over_pipeline(recipe, arithmetic, assignment, engine),
@@ -90,9 +91,17 @@ def _costs_here(recipe: Recipe, assignment: list[int], engine: Engine) -> list[U
     return [*([begin] if first else []), *here, *([finish] if last else [])]
 
 
-def optimizer_states(config: OptimizerConfig) -> int:
-    """Numbers that the optimizer keeps for each parameter."""
-    return {"adamw": 2, "adam": 2, "sgd": 1 if config.momentum else 0}[config.name]
+def optimizer_numbers(config: OptimizerConfig, engine: Engine) -> int:
+    """Numbers that the optimizer keeps of the parameters that are here: the same for each number of a parameter, or,
+    for Adafactor, one for each row and one for each column of a matrix."""
+    shapes = [local(parameter.data).shape for parameter in engine.trained]
+    if config.name == "adafactor":
+        return sum(
+            math.prod(shape[:-1]) + math.prod(shape[:-2]) * shape[-1] if len(shape) > 1 else shape.numel()
+            for shape in shapes
+        )
+    each = {"adamw": 2, "adam": 2, "sgd": 1 if config.momentum else 0}[config.name]
+    return each * sum(shape.numel() for shape in shapes)
 
 
 def bubble_of(recipe: Recipe, arithmetic: Arithmetic) -> float:

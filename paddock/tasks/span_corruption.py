@@ -10,6 +10,7 @@ import torch
 from paddock.data.config import DataConfig, SpanConfig, TokenizerConfig
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.language.spans import SpanCorruption, SpanOptions, SpanTokens
+from paddock.data.tokenizers.interface import missing_sentinel
 from paddock.data.tokenizers.load import Tokenizer, check_fits
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig, SampleShape
@@ -17,6 +18,7 @@ from paddock.tasks.passages import PassageTask
 from paddock.tasks.task import Batch, Sample
 
 SPECIAL = ("pad", "end_of_text")
+THE_MODELS_OWN = "take the files that the model came with; to add sentinels to others, set --tokenizer.extra-ids"
 RANDOM_SENTINELS = 100
 """How many of the highest ids are sentinels where tokens are random."""
 
@@ -31,8 +33,8 @@ class SpanCorruptionTask(PassageTask):
         assert isinstance(data, SpanConfig)
         prepared = prepare(data, tokenizer, model.vocabulary())
         if prepared.tokenizer is not None:
-            check_fits(prepared.tokenizer, model.vocabulary(), parts=SPECIAL, sentinels=1)
-            check_order(prepared.tokenizer)
+            check_fits(prepared.tokenizer, model.vocabulary())
+        span_objective(data, prepared.tokenizer, model)
         return prepared
 
     @classmethod
@@ -41,12 +43,9 @@ class SpanCorruptionTask(PassageTask):
         return cls(data, prepared, model, seed)
 
     def __init__(self, data: SpanConfig, prepared: PreparedCorpus, model: ModelConfig, seed: int) -> None:
-        options = SpanOptions(data.sequence_length, data.target_length, data.masking, data.mean_span)
-        tokens = span_tokens(prepared.tokenizer, model)
-        unmarked = None if prepared.tokenizer is None else prepared.tokenizer.unmarked()
-        objective = SpanCorruption(options, tokens, unmarked)
+        objective = span_objective(data, prepared.tokenizer, model)
         # Random tokens leave the sentinels' ids alone.
-        text = model.vocabulary() - (len(tokens.sentinels) if prepared.tokenizer is None else 0)
+        text = model.vocabulary() - (len(objective.tokens.sentinels) if prepared.tokenizer is None else 0)
         super().__init__(data, prepared, objective, text, seed)
 
     def fingerprint(self) -> dict[str, int | str]:
@@ -71,25 +70,42 @@ class SpanCorruptionTask(PassageTask):
         return batch["tokens"].numel() + batch["decoder_tokens"].numel()
 
 
-def span_tokens(tokenizer: Tokenizer | None, model: ModelConfig) -> SpanTokens:
-    """The special tokens of a tokenizer; of random tokens, the first and the last play these parts."""
-    start = model.start_token()
+def span_objective(data: SpanConfig, tokenizer: Tokenizer | None, model: ModelConfig | None = None) -> SpanCorruption:
+    """What cuts spans out of passages, with the special tokens of a tokenizer; or an error, if it lacks some. Of a
+    model's random tokens, the first and the last play their parts."""
+    options = SpanOptions(data.sequence_length, data.target_length, data.masking, data.mean_span)
+    start = None if model is None else model.start_token()
     if tokenizer is None:
+        assert model is not None
         highest = model.vocabulary() - 1
         count = min(RANDOM_SENTINELS, model.vocabulary() // 2)
-        return SpanTokens(pad=0, end=1, sentinels=tuple(range(highest, highest - count, -1)), start=start)
+        sentinels = tuple(range(highest, highest - count, -1))
+        return SpanCorruption(options, SpanTokens(pad=0, end=1, sentinels=sentinels, start=start))
+    check_fits(tokenizer, tokenizer.vocab_size, parts=SPECIAL)
+    check_sentinels(tokenizer)
     pad, end = (tokenizer.special_id(part) for part in SPECIAL)
-    assert pad is not None and end is not None, "checked when prepared"
-    return SpanTokens(pad, end, tuple(tokenizer.sentinel_ids), start)
+    assert pad is not None and end is not None
+    return SpanCorruption(options, SpanTokens(pad, end, tuple(tokenizer.sentinel_ids), start), tokenizer.unmarked())
 
 
-def check_order(tokenizer: Tokenizer) -> None:
-    """Sentinels follow each other, one way or the other: T5's own from the highest id down, <extra_id_0> first."""
+def check_sentinels(tokenizer: Tokenizer) -> None:
+    """Sentinels follow each other, all of them: in the files of T5's kind from the highest id down, <extra_id_0>
+    first; in other vocabularies, to which they were added, perhaps up."""
+    missing = missing_sentinel(tokenizer)
+    if missing is not None:
+        raise DataError(
+            f"the tokenizer has no {missing}",
+            why="it has sentinels of higher numbers, and each span is named by the next",
+            fix=THE_MODELS_OWN,
+        )
+    check_fits(tokenizer, tokenizer.vocab_size, sentinels=1)
     ids = tokenizer.sentinel_ids
     steps = set(np.diff(ids).tolist())
-    if len(steps) > 1 or steps - {1, -1}:
+    if len(steps) > 1 or steps - ({-1} if tokenizer.sentinels_descend else {1, -1}):
+        order = "from the highest id down, <extra_id_0> first" if tokenizer.sentinels_descend else "one after the other"
         raise DataError(
             "the tokenizer's sentinels are not in order",
-            why=f"<extra_id_0>, <extra_id_1>, … have the ids {', '.join(map(str, ids[:6]))}, …",
-            fix="they follow each other in every T5 tokenizer: take the files that the model came with",
+            why=f"they should lie {order}; <extra_id_0>, <extra_id_1>, … have the ids "
+            f"{', '.join(map(str, ids[:6]))}{', …' if len(ids) > 6 else ''}",
+            fix=THE_MODELS_OWN,
         )

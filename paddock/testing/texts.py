@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import string
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from paddock.data.config import TokenizerConfig
 from paddock.data.language.prepare import embedded_documents
@@ -57,6 +59,23 @@ def write_vocabulary(folder: Path) -> Path:
     path = folder / "vocab.txt"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+def train_sentencepiece(folder: Path, **options: Any) -> Path:
+    """A small model as T5's: <pad>, </s>, <unk>, then the pieces; returns its file `spiece.model`."""
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter("\n".join(embedded_documents()[:20]).splitlines()),
+        model_writer=model,
+        **{
+            **{"vocab_size": 300, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+            **{"minloglevel": 2, "num_threads": 1, **options},
+        },
+    )
+    (folder / "spiece.model").write_bytes(model.getvalue())
+    return folder / "spiece.model"
 
 
 def word_tokenizer(folder: Path, lower_case: bool = True) -> EngineTokenizer:

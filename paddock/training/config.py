@@ -24,8 +24,10 @@ class BatchConfig(ConfigModel):
 class OptimizerConfig(ConfigModel):
     """The optimizer. Weight decay is not applied to norms and biases."""
 
-    name: Literal["adamw", "adam", "sgd"] = "adamw"
-    """adamw: decoupled weight decay; adam: decay added to the gradient; sgd: with momentum."""
+    name: Literal["adamw", "adam", "sgd", "adafactor"] = "adamw"
+    """adamw: decoupled weight decay; adam: decay added to the gradient; sgd: with momentum; adafactor: keeps, of a
+    matrix's squared gradients, the means of rows and columns only, and scales steps to the weights (a fused query, key
+    and value is one matrix). --optimizer-preset has T5's settings."""
     lr: PositiveFloat = 1.5e-4
     """The peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -34,6 +36,12 @@ class OptimizerConfig(ConfigModel):
     """Added to Adam's denominator."""
     momentum: float = Field(0.9, ge=0, lt=1)
     """sgd's momentum."""
+    beta2_decay: float = Field(-0.8, lt=0)
+    """Adafactor: step n takes n to this power of the new square, and the rest of the old."""
+    clip_threshold: float = Field(1.0, ge=1)
+    """Adafactor's update clipping: the largest root mean square of a parameter's step, before the learning rate."""
+    min_scale: PositiveFloat = 1e-3
+    """Adafactor: the learning rate is relative to a parameter's root mean square, or to this where that is smaller."""
     weight_decay: float = Field(0.01, ge=0)
     """Pull of the weights towards zero."""
     clip: float | None = Field(1.0, gt=0)
@@ -45,14 +53,29 @@ class OptimizerConfig(ConfigModel):
             raise bad_value("optimizer.betas", self.betas, "each must be at least 0 and below 1")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> OptimizerConfig:
+        others = ("betas", "eps", "momentum")
+        for name in others if self.name == "adafactor" else ("beta2_decay", "clip_threshold", "min_scale"):
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default:
+                words = " ".join(map(str, default)) if isinstance(default, tuple) else default
+                raise bad_value(
+                    f"optimizer.{name}",
+                    value,
+                    f"optimizer.name = {self.name} would ignore it",
+                    f"leave it out, or set --optimizer.{name.replace('_', '-')} {words}",
+                )
+        return self
+
 
 class ScheduleConfig(ConfigModel):
     """The learning rate over time: a linear warm-up, then a decay from optimizer.lr to min_lr."""
 
-    name: Literal["constant", "linear", "cosine", "polynomial", "step"] = "cosine"
-    """The form of the decay."""
+    name: Literal["constant", "linear", "cosine", "polynomial", "step", "inverse_sqrt"] = "cosine"
+    """The form of the decay; inverse_sqrt: one over the square root of the step, without an end."""
     unit: Literal["steps", "epochs"] = "steps"
-    """What warmup, decay_steps and step_size count: optimizer steps, or passes over the training data."""
+    """What warmup, decay_steps, step_size and hold count: optimizer steps, or passes over the training data."""
     warmup: int | float = Field(0, ge=0)
     """Warm-up as a number of steps or epochs (100), or as a fraction of the decay (0.01)."""
     decay_steps: int | None = Field(None, gt=0)
@@ -65,6 +88,8 @@ class ScheduleConfig(ConfigModel):
     """step: steps (or epochs) between two drops."""
     factor: float = Field(0.1, gt=0, lt=1)
     """step: what each drop multiplies the rate by."""
+    hold: int | None = Field(None, gt=0)
+    """inverse_sqrt: the step (or epoch) up to which the rate stays at its peak; None is the end of the warm-up."""
 
     @model_validator(mode="after")
     def _check(self) -> ScheduleConfig:
@@ -79,7 +104,28 @@ class ScheduleConfig(ConfigModel):
             raise ConfigError("schedule.name = step needs schedule.step_size", fix="set --schedule.step-size STEPS")
         if self.name != "step" and self.step_size is not None:
             raise bad_value("schedule.step_size", self.step_size, f"schedule.name = {self.name} would ignore it")
+        if self.name != "inverse_sqrt" and self.hold is not None:
+            raise bad_value("schedule.hold", self.hold, f"schedule.name = {self.name} would ignore it")
+        if self.name == "inverse_sqrt":
+            self._check_inverse_sqrt()
         return self
+
+    def _check_inverse_sqrt(self) -> None:
+        if self.decay_steps is not None:
+            raise bad_value(
+                "schedule.decay_steps",
+                self.decay_steps,
+                "schedule.name = inverse_sqrt has no end and would ignore it",
+                "set --schedule.decay-steps None",
+            )
+        if self.hold is None and self.warmup == 0:
+            raise ConfigError(
+                "schedule.name = inverse_sqrt has no step to begin at",
+                why="the rate is its peak at the end of schedule.warmup, or of schedule.hold",
+                fix="set --schedule.warmup STEPS or --schedule.hold STEPS",
+            )
+        if self.hold is not None and self.warmup > self.hold:
+            raise bad_value("schedule.hold", self.hold, f"the warm-up takes {self.warmup:g}, which is longer")
 
 
 class PrecisionConfig(ConfigModel):

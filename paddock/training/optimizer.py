@@ -10,11 +10,12 @@ from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from paddock.devices import adapter_of
+from paddock.training.adafactor import Adafactor
 from paddock.training.config import OptimizerConfig
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> Optimizer:
-    """AdamW, Adam or SGD, in its fused form where the device has one; norms and biases (vectors) do not decay."""
+    """What a recipe names, in its fused form where the device has one; norms and biases (vectors) do not decay."""
     members: dict[tuple[Any, bool], list[nn.Parameter]] = {}
     for parameter in parameters:  # one kernel takes tensors that lie over the same processes
         mesh = parameter.data.device_mesh if isinstance(parameter.data, DTensor) else None
@@ -23,6 +24,9 @@ def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig)
         {"params": group, "weight_decay": config.weight_decay if is_matrix else 0.0}
         for (_, is_matrix), group in members.items()
     ]
+    if config.name == "adafactor":
+        settings = {"beta2_decay": config.beta2_decay, "eps": (None, config.min_scale), "d": config.clip_threshold}
+        return Adafactor(groups, lr=config.lr, **settings)  # type: ignore[arg-type]
     fused = adapter_of(parameters[0].device).fused_optimizer
     if config.name == "sgd":
         fused &= all(mesh is None for mesh, _ in members)  # the fused form knows no tensors that lie over processes

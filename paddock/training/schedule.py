@@ -23,6 +23,7 @@ def in_steps(config: ScheduleConfig, steps_per_epoch: float) -> ScheduleConfig:
 
     warmup = config.warmup if config.warmup < 1 else steps(config.warmup)
     changes = {"decay_steps": steps(config.decay_steps), "step_size": steps(config.step_size), "warmup": warmup}
+    changes["hold"] = steps(config.hold)
     return config.model_copy(update={"unit": "steps", **changes})
 
 
@@ -43,6 +44,9 @@ def learning_rate(config: ScheduleConfig, peak: float, step: int, total_steps: i
     if config.name == "step":
         assert config.step_size is not None
         return max(config.min_lr, peak * config.factor ** (step // config.step_size))
+    if config.name == "inverse_sqrt":
+        hold = config.hold or warmup
+        return max(config.min_lr, peak * math.sqrt(hold / max(hold, step + 1)))
     progress = min(1.0, (step - warmup) / max(1, end - warmup))
     shape = {
         "linear": lambda: 1.0 - progress,

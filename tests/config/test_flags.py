@@ -74,7 +74,12 @@ def test_any_field_can_be_overridden(flags: str, section: str, field: str, value
 @pytest.mark.parametrize(
     ("flags", "what", "why", "fix"),
     [
-        ("--optimizer.name adamv", "optimizer.name = adamv", "'adamw', 'adam' or 'sgd'", 'did you mean "adam'),
+        (
+            "--optimizer.name adamv",
+            "optimizer.name = adamv",
+            "'adamw', 'adam', 'sgd' or 'adafactor'",
+            'did you mean "adam',
+        ),
         ("--optimizer.betas 0.9", "optimizer.betas = 0.9", "it should have more values", ""),
         ("--optimizer.betas 1 2 3", "optimizer.betas = 1 2 3", "at most 2 items", ""),
         ("--parallel.stages a", "parallel.stages = a", "it should be 'auto', or it should be a valid integer", ""),
@@ -96,7 +101,7 @@ def test_the_help_page_shows_what_each_flag_takes(capsys: pytest.CaptureFixture[
     page = capsys.readouterr().out
     for line in ("--parallel.stages {auto}|[INT …]", "--optimizer.betas FLOAT FLOAT", "--train.steps INT|{None}"):
         assert line in page
-    assert "--optimizer.name {adamw,adam,sgd}" in page and "(default: auto)" in page
+    assert "--optimizer.name {adamw,adam,sgd,adafactor}" in page and "(default: auto)" in page
 
 
 ONEFLOW = """--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 4 --global-batch-size 8

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.config.load import (
+    MODEL_ALIASES,
     find_recipe,
     load_recipe,
     load_without_validation,
@@ -19,6 +20,7 @@ from paddock.config.load import (
     recipe_names,
     save_recipe,
     to_yaml,
+    zoo,
 )
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
@@ -72,12 +74,28 @@ def test_a_help_page_of_a_file_that_is_wrong_says_so(tmp_path: Path) -> None:
         ("gpt2/52b", 64, 8192, 32, 51968.0),
         ("gpt2/pretrain-1n8d", 16, 1536, 16, 533.6),
         ("gpt2/pretrain-4n8d", 24, 2304, 24, 1650.1),
+        ("t5-small", 6, 512, 8, 60.5),
+        ("google-t5/t5-base", 12, 768, 12, 222.9),
+        ("t5_large", 24, 1024, 16, 737.7),
+        ("t5-v1_1-small", 8, 512, 6, 77.0),
+        ("google/t5-v1_1-base", 12, 768, 12, 247.6),
+        ("t5_v1_1_large", 24, 1024, 16, 783.2),
+        ("mt5_small", 8, 512, 6, 300.2),
+        ("google/mt5-base", 12, 768, 12, 582.4),
+        ("mt5-large", 24, 1024, 16, 1229.6),
+        ("mt5_xl", 24, 2048, 32, 3742.6),
     ],
 )
 def test_sizes(name: str, layers: int, hidden: int, heads: int, millions: float) -> None:
     model = load_recipe(name).model
     assert (model.layers, model.hidden, model.heads) == (layers, hidden, heads)  # type: ignore[attr-defined]
     assert model.num_parameters() / 1e6 == pytest.approx(millions, rel=2e-3)
+
+
+def test_every_name_elsewhere_is_of_a_recipe_and_in_the_list() -> None:
+    listed = {alias: entry.name for entry in zoo() for alias in entry.aliases}
+    assert listed == MODEL_ALIASES and set(listed.values()) <= set(recipe_names())
+    assert not {"gpt2/base", "bert/base", "resnet/base"} & {entry.name for entry in zoo()}
 
 
 def test_a_family_is_its_base_recipe() -> None:

@@ -32,6 +32,13 @@ from paddock.training.schedule import learning_rate, warmup_steps
         ({"name": "step", "step_size": 30}, 30, 0.1),
         ({"name": "step", "step_size": 30, "factor": 0.5}, 90, 0.125),
         ({"name": "step", "step_size": 30, "min_lr": 0.05}, 90, 0.05),
+        ({"name": "inverse_sqrt", "hold": 25}, 0, 1.0),
+        ({"name": "inverse_sqrt", "hold": 25}, 24, 1.0),
+        ({"name": "inverse_sqrt", "hold": 25}, 99, 0.5),
+        ({"name": "inverse_sqrt", "hold": 25, "min_lr": 0.6}, 99, 0.6),
+        ({"name": "inverse_sqrt", "warmup": 4}, 0, 0.25),
+        ({"name": "inverse_sqrt", "warmup": 0.04}, 15, 0.5),
+        ({"name": "inverse_sqrt", "warmup": 4, "hold": 16}, 8, 1.0),
     ],
 )
 def test_rates(config: dict[str, Any], step: int, rate: float) -> None:

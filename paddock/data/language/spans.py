@@ -58,7 +58,7 @@ class SpanCorruption:
             raise bad_value("masking", options.masking, "a part of every passage goes and a part stays", "try 0.15")
         if options.mean_span < 1:
             raise bad_value("mean_span", options.mean_span, "a span has at least one token", "try 3")
-        self._options, self._tokens, self._unmarked = options, tokens, unmarked
+        self._options, self.tokens, self._unmarked = options, tokens, unmarked
         self._sentinels = np.asarray(tokens.sentinels, dtype=np.int64)
         lengths = np.arange(int(options.encoder_length / (1 - options.masking)) + 3)
         self._removed, self._spans = removed, spans = _amounts(lengths, options)
@@ -76,16 +76,15 @@ class SpanCorruption:
                 f"a passage of {self.longest} tokens has {needed} spans, but the tokenizer {len(tokens.sentinels)} "
                 "sentinels",
                 why="each span is named by a sentinel of its own",
-                fix="give the tokenizer more extra ids, set a larger mean_span, or shorter samples",
+                fix="give the tokenizer more with --tokenizer.extra-ids, set a larger mean_span, or shorter samples",
             )
 
     def check(self, passages: Passages) -> None:
         """Any passage will do."""
 
     def sample(self, passages: Passages, passage: int, generator: np.random.Generator) -> Sample:
-        options, special = self._options, self._tokens
-        text = np.concatenate(passages.read(passage), dtype=np.int64)
-        source, target = self.corrupt(text if self._unmarked is None else self._unmarked[text], generator)
+        options, special = self._options, self.tokens
+        source, target = self.corrupt(self.text(passages, passage), generator)
         tokens = np.full(options.encoder_length, special.pad)
         tokens[: len(source)] = source
         mask = np.zeros(options.encoder_length, dtype=np.int64)
@@ -96,6 +95,11 @@ class SpanCorruption:
         decoder_tokens[0] = special.pad if special.start is None else special.start
         decoder_tokens[1 : len(target) + 1] = target[: options.decoder_length - 1]
         return {"tokens": tokens, "mask": mask, "decoder_tokens": decoder_tokens, "labels": labels}
+
+    def text(self, passages: Passages, passage: int) -> Tokens:
+        """A passage as the model reads it, before anything is cut out."""
+        text = np.concatenate(passages.read(passage), dtype=np.int64)
+        return text if self._unmarked is None else self._unmarked[text]
 
     def corrupt(self, text: Tokens, generator: np.random.Generator) -> tuple[Tokens, Tokens]:
         """A passage's input and target, without padding."""
@@ -115,7 +119,7 @@ class SpanCorruption:
         """The text that is kept, with the sentinels at their places and the end token behind."""
         row = np.empty(len(text) + 1, dtype=np.int64)
         row[:-1] = text
-        row[-1] = self._tokens.end
+        row[-1] = self.tokens.end
         row[places] = self._sentinels[: len(places)]
         keep[places] = keep[-1] = True
         return row[keep]

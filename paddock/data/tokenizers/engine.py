@@ -53,6 +53,19 @@ class EngineTokenizer(Tokenizer):
         super().__init__(end_of_text, named)
 
     @property
+    def sentinels_descend(self) -> bool:
+        from tokenizers import models
+
+        return isinstance(self.engine.model, models.Unigram)
+
+    @property
+    def cuts_by_longest_match(self) -> bool:
+        """Whether it is WordPiece."""
+        from tokenizers import models
+
+        return isinstance(self.engine.model, models.WordPiece)
+
+    @property
     def vocab_size(self) -> int:
         return self._size
 

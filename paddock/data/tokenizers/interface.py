@@ -20,6 +20,8 @@ from paddock.errors import ConfigError, DataError, UserError, shown
 from paddock.files import atomic_write
 
 CONFIG_NAME = "tokenizer_config.json"
+LIKELY_SENTINELS = 200
+"""How far behind a missing sentinel others are looked for: T5 has 100."""
 LARGEST_FILE = 2**27
 """Bytes of a tokenizer's file: a hundred megabytes are plenty."""
 
@@ -40,6 +42,11 @@ class Tokenizer(ABC):
     Encoding adds no special tokens, but the name of one inside the text becomes that token, as in transformers;
     decoding leaves special tokens out.
     """
+
+    @property
+    def sentinels_descend(self) -> bool:
+        """Whether it is of T5's kind, in whose files <extra_id_0> has the highest id, and the others follow down."""
+        return False
 
     def __init__(self, end_of_text: str | None = None, named: Mapping[str, str] | None = None) -> None:
         """`named` has names for the other parts; what is not named goes by the usual names, if they exist."""
@@ -181,6 +188,14 @@ def find_sentinels(id_of: Callable[[str], int | None]) -> list[int]:
         if ids:
             return ids
     return []
+
+
+def missing_sentinel(tokenizer: Tokenizer) -> str | None:
+    """A sentinel that is not there, though one of a higher number is: those behind it would never be used."""
+    found = len(tokenizer.sentinel_ids)
+    mark = "" if not found or tokenizer.id_of(sentinel_name(0)) is not None else "▁"
+    behind = (mark + sentinel_name(index) for index in range(found + 1, found + LIKELY_SENTINELS))
+    return sentinel_name(found) if any(tokenizer.id_of(name) is not None for name in behind) else None
 
 
 def check_text(name: str, text: str) -> None:

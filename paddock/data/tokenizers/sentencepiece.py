@@ -37,20 +37,27 @@ class SentencePieceTokenizer(Tokenizer):
     A model with sentinels among its pieces (mT5's) uses those, and gets no others.
     """
 
-    def __init__(self, path: Path, extra_ids: int | None = None, end_of_text: str | None = None) -> None:
-        self._model = _read_model(path)
+    def __init__(self, source: Path | bytes, extra_ids: int | None = None, end_of_text: str | None = None) -> None:
+        """`source` is the model's file, or its content."""
+        path = source if isinstance(source, Path) else Path(MODEL_NAME)
+        self._model = _read_model(path, source if isinstance(source, bytes) else None)
         self._pieces: int = self._model.get_piece_size()
         own = len(find_sentinels(self._id_of_piece))
         check_sentinels(path, own, extra_ids or own)
-        self._added = 0 if own else USUAL_SENTINELS if extra_ids is None else extra_ids
-        self._sentinels = {sentinel_name(index): self.vocab_size - 1 - index for index in range(self._added)}
+        self.added_sentinels = 0 if own else USUAL_SENTINELS if extra_ids is None else extra_ids
+        """How many are behind the pieces."""
+        self._sentinels = {sentinel_name(index): self.vocab_size - 1 - index for index in range(self.added_sentinels)}
         super().__init__(end_of_text, self._names_in_model())
         self._specials = {name: cast(int, self.id_of(name)) for name in [*self.special.values(), *self._sentinels]}
         self._split_at_specials = re.compile(f"({'|'.join(map(re.escape, self._specials))})").split
 
     @property
+    def sentinels_descend(self) -> bool:
+        return True
+
+    @property
     def vocab_size(self) -> int:
-        return self._pieces + self._added
+        return self._pieces + self.added_sentinels
 
     def id_of(self, token: str) -> int | None:
         return self._sentinels.get(token, self._id_of_piece(token))
@@ -87,8 +94,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     def save(self, folder: Path) -> None:
         with atomic_write(folder / MODEL_NAME, "wb") as stream:
-            stream.write(self._model.serialized_model_proto())
-        self.write_config(folder, tokenizer_class="T5Tokenizer", extra_ids=self._added)
+            stream.write(self.model_bytes())
+        self.write_config(folder, tokenizer_class="T5Tokenizer", extra_ids=self.added_sentinels)
+
+    def model_bytes(self) -> bytes:
+        """The content of its file."""
+        return self._model.serialized_model_proto()
 
     def _id_of_piece(self, piece: str) -> int | None:
         id = self._model.piece_to_id(piece)
@@ -100,7 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
         return {part: model.id_to_piece(id) for part, id in ids.items() if id >= 0}
 
 
-def _read_model(path: Path) -> SentencePieceProcessor:
+def _read_model(path: Path, content: bytes | None) -> SentencePieceProcessor:
     try:
         from sentencepiece import SentencePieceProcessor
     except ImportError as error:
@@ -110,8 +121,9 @@ def _read_model(path: Path) -> SentencePieceProcessor:
             fix="pip install 'paddock[text]'",
         ) from None
 
-    need_file(path)
-    content = read_text(path, max_bytes=LARGEST_FILE)
+    if content is None:
+        need_file(path)
+        content = read_text(path, max_bytes=LARGEST_FILE)
     with library_errors(f"{path} is no SentencePiece model"):
         if not content:
             raise RuntimeError("it is empty")

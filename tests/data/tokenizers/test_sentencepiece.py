@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from pathlib import Path
@@ -13,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.language.prepare import embedded_documents
 from paddock.data.tokenizers import sentencepiece as module
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.errors import ConfigError, DataError, MachineError
+from paddock.testing.texts import train_sentencepiece
 
 T5 = Path(__file__).parents[4] / "shared" / "data" / "tokenizers" / "t5"
 TEXTS = [
@@ -33,28 +32,14 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model as T5's: <pad>, </s>, <unk>, then the pieces."""
-    return _train(tmp_path_factory.mktemp("made"))
+    return train_sentencepiece(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")
 def with_sentinels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model with sentinels among its pieces, as mT5's."""
     sentinels = [f"▁<extra_id_{index}>" for index in (2, 1, 0)]
-    return _train(tmp_path_factory.mktemp("sentinels"), user_defined_symbols=sentinels)
-
-
-def _train(folder: Path, **options: Any) -> Path:
-    from sentencepiece import SentencePieceTrainer
-
-    model = io.BytesIO()
-    SentencePieceTrainer.train(
-        sentence_iterator=iter("\n".join(embedded_documents()[:20]).splitlines()),
-        model_writer=model,
-        vocab_size=300,
-        **{"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "minloglevel": 2, "num_threads": 1, **options},
-    )
-    (folder / "spiece.model").write_bytes(model.getvalue())
-    return folder / "spiece.model"
+    return train_sentencepiece(tmp_path_factory.mktemp("sentinels"), user_defined_symbols=sentinels)
 
 
 def load(path: Path, **settings: Any) -> Tokenizer:
@@ -141,7 +126,7 @@ def test_a_model_with_its_own_sentinels(with_sentinels: Path, tmp_path: Path) ->
 
 def test_other_special_tokens(tmp_path: Path) -> None:
     """The library's own order, with a token that begins a text, without padding, and with names of one's own."""
-    path = _train(tmp_path, pad_id=-1, unk_id=0, bos_id=1, eos_id=2, eos_piece="<end>", unk_piece="<what>")
+    path = train_sentencepiece(tmp_path, pad_id=-1, unk_id=0, bos_id=1, eos_id=2, eos_piece="<end>", unk_piece="<what>")
     tokenizer = load(path, extra_ids=0)
     assert (tokenizer.unk_id, tokenizer.cls_id, tokenizer.end_of_text_id, tokenizer.pad_id) == (0, 1, 2, None)
     assert tokenizer.end_of_text == "<end>"
