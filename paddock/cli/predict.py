@@ -24,8 +24,9 @@ class PredictOptions:
 
     MODEL is a run directory, a checkpoint or a Hugging Face folder; what it was trained for decides what it takes. A
     model that answers questions takes --context and --question, or "context - question"; one that tells texts apart
-    takes texts, or --text and --pair; one that fills in masked words takes texts with a [MASK]; one that tells images
-    apart takes files. Results go to standard output."""
+    takes texts, or --text and --pair; one that writes a target for a source takes sources, or --text; one that fills
+    in masked words takes texts with a [MASK]; one that tells images apart takes files. Results go to standard
+    output."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A run directory, a checkpoint or a Hugging Face folder."""
@@ -36,12 +37,12 @@ class PredictOptions:
     question: tuple[str, ...] = ()
     """Question answering: one or more questions about the context."""
     text: str | None = None
-    """Sequence classification: the text."""
+    """Sequence classification: the text; sequence to sequence: the source."""
     pair: str | None = None
     """Sequence classification: the second text, for a model of pairs."""
     input: str | None = None
-    """A file with a JSON value a line ({"context", "question"}, {"text"}, or a string; an "id" is kept), a .txt with
-    an input a line, - for JSON lines from standard input, or a folder of images."""
+    """A file with a JSON value a line ({"context", "question"}, {"text"}, {"source"}, or a string; an "id" is
+    kept), a .txt with an input a line, - for JSON lines from standard input, or a folder of images."""
     output: Path | None = None
     """Write the results to this file instead: .jsonl or .csv."""
     top_k: int | None = None

@@ -8,11 +8,13 @@ from dataclasses import asdict
 
 from paddock.data.loading.loader import BatchLoader
 from paddock.data.loading.sampler import by_length, evaluation_batches
+from paddock.evaluation.text_scores import TextScorer, text_metrics
+from paddock.evaluation.written import judge_written
 from paddock.parallel.engine import Engine
 from paddock.parallel.placement import to_device
 from paddock.parallel.world import World
 from paddock.process import progress
-from paddock.tasks.task import INDEX, Batch, Judgement, Sample, Task
+from paddock.tasks.task import INDEX, Batch, Judgement, Sample, Task, Writing
 
 
 def evaluate(
@@ -24,11 +26,14 @@ def evaluate(
     limit: int | None = None,
     on_batch: Callable[[int, int], None] | None = None,
     workers: int = 0,
+    writing: Writing | None = None,
 ) -> dict[str, float]:
     """Metrics over the first `limit` samples (None: all), of what all processes found together.
 
-    `workers` processes read the samples, as in training; none is a thread.
+    `workers` processes read the samples, as in training; none is a thread. With `writing`, models that are whole in
+    each process also write what they make of the samples.
     """
+    scorer = TextScorer(writing.language) if writing is not None and engine.has_whole_model else None
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
     parts: Sequence[Sequence[int]] = evaluation_batches(count, data, rank, micro)
@@ -48,11 +53,14 @@ def evaluate(
             progress()
             if on_batch is not None:
                 on_batch(number, len(rounds))
+    if writing is not None and scorer is not None:
+        (model,) = engine.models
+        found.add(judge_written(writing, model, [index for part in parts for index in part], scorer))
     engine.train()
     everything = Judgement()
     for told in world.all_gather(json.dumps(asdict(found))):
         everything.add(Judgement(**json.loads(told)))
-    return task.metrics(everything)
+    return task.metrics(everything) | ({} if scorer is None else text_metrics(everything.sums))
 
 
 def micro_batches_per_round(count: int, data: int, micro: int, at_once: int) -> list[int]:
@@ -68,7 +76,7 @@ def micro_batches_per_round(count: int, data: int, micro: int, at_once: int) -> 
 def _judge(task: Task, engine: Engine, batches: Sequence[Batch], idle: Sequence[Batch]) -> Judgement:
     """This process's part of what there is to say of these batches, after which the model computes `idle` ones too."""
     found = Judgement()
-    questions = [_asked(batch, task.judges_outputs) for batch in (*batches, *idle)]
+    questions = [asked(task, batch) for batch in (*batches, *idle)]
     # What idle batches put out is dropped; a process that is not the last of a pipeline gets no outputs at all.
     outputs = zip(batches, engine.outputs(questions), strict=False)
     if task.judges_outputs:
@@ -79,7 +87,9 @@ def _judge(task: Task, engine: Engine, batches: Sequence[Batch], idle: Sequence[
     return Judgement({"loss": sum(float(loss) for _, loss in outputs), "count": terms})
 
 
-def _asked(batch: Batch, judged: bool) -> Batch:
-    """What the model gets of a batch; labels only where its loss is all there is to see."""
-    held_back = (INDEX, "labels") if judged else (INDEX,)
-    return {name: tensor for name, tensor in batch.items() if name not in held_back}
+def asked(task: Task | type[Task], batch: Batch) -> Batch:
+    """What the model gets of a batch. Labels are for a loss, where that is all there is to see, or what it is asked to
+    score; else they are held back."""
+    called = {"labels": "targets"} if task.judges_labels else {}
+    held_back = (INDEX, "labels") if task.judges_outputs and not task.judges_labels else (INDEX,)
+    return {called.get(name, name): tensor for name, tensor in batch.items() if name not in held_back}

@@ -93,6 +93,7 @@ def work(payload: dict[str, Any]) -> None:
 
 def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: bool) -> Callable[[int], object]:
     """What one iteration does: a training step, or what an evaluation asks of the model, over a global batch."""
+    from paddock.evaluation.held_out import asked
     from paddock.models.build import optimize_for_inference
     from paddock.models.config import IGNORED
     from paddock.models.registry import example_batch
@@ -133,9 +134,8 @@ def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: b
         return lambda number: step.run(number, batches, terms)
     engine.train(False)
     optimize_for_inference(engine.models)
-    if task_class(recipe.task).judges_outputs:
-        batches = [{name: tensor for name, tensor in batch.items() if name != "labels"} for batch in batches]
-    return lambda _: engine.outputs(batches)
+    questions = [asked(task_class(recipe.task), batch) for batch in batches]
+    return lambda _: engine.outputs(questions)
 
 
 def summarise(

@@ -61,8 +61,8 @@ def work(payload: dict[str, Any]) -> None:
         engine = engine_for(recipe, arithmetic, world)
         origin, remarks = load_any_weights(engine.models, recipe.checkpoint.load or "")
         if world.is_main:
-            for remark in remarks:
-                print(f"note: {origin}: {remark}", file=sys.stderr)
+            for note in (*(f"{origin}: {remark}" for remark in remarks), *task.notes()):
+                print(f"note: {note}", file=sys.stderr)
         optimize_for_inference(engine.models)
         started = time.perf_counter()
         with progress_bar("evaluate", visible=world.is_main) as on_batch:
@@ -74,6 +74,7 @@ def work(payload: dict[str, Any]) -> None:
                 arithmetic.batch.micro,
                 on_batch=on_batch,
                 workers=recipe.data.workers,
+                writing=task.writing(during_training=False),
             )
         seconds = time.perf_counter() - started
         if not world.is_main:

@@ -55,6 +55,12 @@ class Engine:
         return [stage.model for stage in self.stages.values()]
 
     @property
+    def has_whole_model(self) -> bool:
+        """Whether this process holds all of the model, so that it can be used by itself."""
+        layout = self.mesh.layout
+        return layout.tensor == layout.pipeline == 1 and self._shard != "parameters"
+
+    @property
     def leads_replica(self) -> bool:
         """Whether this is the process that counts the samples of its data replica."""
         return self.mesh.tensor_rank == 0 and self.mesh.pipeline_rank == 0

@@ -53,3 +53,8 @@ class VocabularyPartition:
         """The sum over the parts, in place."""
         dist.all_reduce(here, group=self.group)
         return here
+
+    def all_reduce_max(self, here: Tensor) -> Tensor:
+        """The largest of the parts, in place."""
+        dist.all_reduce(here, dist.ReduceOp.MAX, group=self.group)
+        return here

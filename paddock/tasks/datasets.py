@@ -13,7 +13,7 @@ def questions(train: str | None, evaluation: str | None) -> Fields:
     return {"source": "squad"} | _given(train=train, validation=evaluation)
 
 
-def labelled_texts(train: str | None, evaluation: str | None) -> Fields:
+def lines_or_table(train: str | None, evaluation: str | None) -> Fields:
     kinds = {"tsv" if str(path).endswith((".tsv", ".txt")) else "jsonl" for path in (train, evaluation) if path}
     if len(kinds) > 1:
         raise ConfigError(

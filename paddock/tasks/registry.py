@@ -85,8 +85,17 @@ _OWN = (
         data="paddock.data.labels.config:LabelledTextData",
         rules="paddock.tasks.rules:TEXT_ROWS",
         predictor="paddock.inference.text_predictors:TextLabelPredictor",
-        datasets="paddock.tasks.datasets:labelled_texts",
+        datasets="paddock.tasks.datasets:lines_or_table",
         aliases=("text_classification",),
+    ),
+    TaskEntry(
+        "sequence_to_sequence",
+        task="paddock.tasks.sequence_to_sequence:SequenceToSequence",
+        data="paddock.data.sequence_pairs.config:SequencePairsData",
+        rules="paddock.tasks.rules:SEQUENCE_PAIRS",
+        predictor="paddock.inference.sequence_to_sequence:TargetPredictor",
+        datasets="paddock.tasks.datasets:lines_or_table",
+        aliases=("translation", "summarization", "text2text_generation"),
     ),
     TaskEntry(
         "span_corruption",

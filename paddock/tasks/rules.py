@@ -11,6 +11,8 @@ from paddock.errors import ConfigError, bad_value
 
 if TYPE_CHECKING:
     from paddock.config.recipe import Recipe
+    from paddock.data.sequence_pairs.config import SequencePairsData
+    from paddock.parallel.config import ParallelConfig
     from paddock.tasks.registry import Rules
 
 
@@ -113,7 +115,13 @@ def check_text_rows(recipe: Recipe) -> str:
             f"data.source = {data.source} is text, and every token's place in it must be known",
             "set --tokenizer.kind wordpiece with --tokenizer.vocab FILE, or file, or trained",
         )
-    if data.padding == "longest" and parallel.pipeline > 1:
+    check_lengths(data.padding, parallel)
+    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
+def check_lengths(padding: str, parallel: ParallelConfig) -> None:
+    """Rows that are filled up to the longest of a batch have lengths that not every layout takes."""
+    if padding == "longest" and parallel.pipeline > 1:
         raise bad_value(
             "data.padding",
             "longest",
@@ -127,7 +135,59 @@ def check_text_rows(recipe: Recipe) -> str:
             f"{parallel.tensor} tensor processes cannot share rows whose lengths are multiples of {LENGTH_MULTIPLE}",
             "set --parallel.sequence false, or --parallel.tensor 2, 4 or 8",
         )
+
+
+def check_pairs(recipe: Recipe) -> str:
+    """Pairs of texts need files and a tokenizer; a model that is cut over processes cannot write yet."""
+    from paddock.data.sequence_pairs.config import SequencePairsData
+
+    data, tokenizer, parallel = recipe.data, recipe.tokenizer, recipe.parallel
+    assert isinstance(data, SequencePairsData)
+    if data.source != "synthetic" and not (data.train or data.validation):
+        files = "SOURCES TARGETS" if data.source == "text" else "FILE"
+        raise ConfigError(
+            f"data.source = {data.source} reads files, and none is named",
+            why="there is nothing to train or to evaluate on",
+            fix=f"set --data.train {files} and --data.validation {files}, or take --data.source synthetic",
+        )
+    if tokenizer.kind == "none":
+        raise bad_value(
+            "tokenizer.kind",
+            "none",
+            f"data.source = {data.source} is text, and nothing turns it into tokens",
+            "set --tokenizer.kind sentencepiece with --tokenizer.model FILE, or another kind, or trained",
+        )
+    if recipe.model.start_token() is None:
+        raise bad_value(
+            "model.family",
+            recipe.model.family,
+            "it has no token that a decoder begins with",
+            "take a model with an encoder and a decoder, such as t5, and set its decoder start token",
+        )
+    check_lengths(data.padding, parallel)
+    check_writing(data, recipe.model.vocabulary(), parallel)
     return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
+def check_writing(data: SequencePairsData, vocabulary: int, parallel: ParallelConfig) -> None:
+    """What evaluations write: settings that cannot be, and layouts in which no process has the whole model."""
+    if data.num_beams > vocabulary:
+        raise bad_value(
+            "data.num_beams",
+            data.num_beams,
+            f"the vocabulary has {vocabulary} tokens",
+            f"set it to {vocabulary} or less",
+        )
+    cuts = {"tensor": parallel.tensor > 1, "pipeline": parallel.pipeline > 1, "shard": parallel.shard == "parameters"}
+    cut = next((name for name, holds in cuts.items() if holds), None)
+    if data.generate and cut is not None:
+        raise bad_value(
+            "data.generate",
+            True,
+            f"with parallel.{cut} = {getattr(parallel, cut)} no process has the whole model, which writing needs",
+            "set --data.generate None and, after training, run `paddock evaluate RUN` in one process or with "
+            "--parallel.data alone",
+        )
 
 
 def check_marked_corpus(recipe: Recipe, marks: str) -> str:
@@ -186,4 +246,5 @@ CORPUS: Rules = {**TEXT, "corpus": check_corpus}
 MASKED_CORPUS: Rules = {**TEXT, "corpus": check_masked_corpus}
 SPANS: Rules = {**TEXT, "corpus": check_spans}
 TEXT_ROWS: Rules = {**TEXT, "text": check_text_rows}
+SEQUENCE_PAIRS: Rules = {**TEXT, "pairs": check_pairs}
 IMAGES: Rules = {**ANY, "images": check_images}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -60,6 +60,22 @@ class Judgement:
         self.records += other.records
 
 
+@dataclass(frozen=True)
+class Writing:
+    """What an evaluation needs to let the model write for itself, and to compare that with what is right."""
+
+    source: Callable[[int], list[int]]
+    """The tokens that the model reads of a sample, by its number."""
+    reference: Callable[[int], str]
+    """What is right."""
+    decode: Callable[[list[int]], str]
+    """The text that tokens stand for."""
+    language: str
+    stop_token: int
+    max_new_tokens: int
+    num_beams: int
+
+
 class Task(Protocol):
     """One kind of work that models are trained for."""
 
@@ -67,6 +83,9 @@ class Task(Protocol):
     """What an evaluation reports. The first decides which checkpoint is the best."""
     judges_outputs: ClassVar[bool]
     """Whether an evaluation looks at what the model puts out (`judge`), or at the loss alone."""
+    judges_labels: ClassVar[bool] = False
+    """Whether that is said of the labels alone, their log probabilities and which of them no token beats, instead of
+    the scores of all tokens, which take much memory."""
     reads_tokens: ClassVar[bool] = True
     """Whether the size of a sample is a number of tokens."""
     next_command: ClassVar[str]
@@ -126,6 +145,10 @@ class Task(Protocol):
 
     def metrics(self, judgement: Judgement) -> dict[str, float]:
         """What to report of an evaluation: the `measures`, `loss` among them."""
+
+    def writing(self, during_training: bool) -> Writing | None:
+        """How the model writes in evaluations, of validation samples by their numbers; None where it does not."""
+        return None
 
     def summary(self, metrics: Mapping[str, float]) -> str | None:
         """A line that people of this task expect to see after an evaluation."""

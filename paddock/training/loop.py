@@ -134,6 +134,7 @@ class TrainingLoop:
                 run.batch.micro,
                 None if batches is None else batches * run.batch.total,
                 workers=run.recipe.data.workers,
+                writing=run.task.writing(during_training=True),
             )
         self._evaluated_step = progress.step
         if self._is_best(metrics):

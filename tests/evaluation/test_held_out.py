@@ -41,6 +41,8 @@ class CountingEngine:
 class SummingTask:
     """Samples are numbers, none of them 0; an evaluation adds them up, by their loss or as judged."""
 
+    judges_labels = False
+
     def __init__(self, judges_outputs: bool) -> None:
         self.judges_outputs = judges_outputs
 

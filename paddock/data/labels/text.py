@@ -5,25 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, with_config
-from typing_extensions import TypedDict
 
 from paddock.data.cache import ArrayCache, Arrays, cache_folder
 from paddock.data.labels.config import LabelledTextData
+from paddock.data.lines import read_columns, read_lines
 from paddock.data.tokenizers.engine import EngineTokenizer
-from paddock.documents import Parser, parse_document, shape_json
+from paddock.documents import parse_document
 from paddock.errors import ConfigError, DataError
 from paddock.files import read_regular, user_path
 
-Scalar = str | int | float | bool
-"""What a column may hold; it is read as it is written."""
 SYNTHETIC = {"train": range(3000), "validation": range(100_000, 100_500)}
 WORDS = {
     "good": "lovely brilliant warm funny clever moving".split(),
@@ -70,45 +68,14 @@ class LabelledFile:
         columns = [data.text, *([] if data.pair is None else [data.pair]), data.label]
         if data.source == "synthetic":
             columns = ["text", "label"]
+        fix = "name the columns with --data.text, --data.pair and --data.label"
         found = []
-        for line in self._lines(data.source, columns):
+        for _, line in read_columns(read_lines(BytesIO(self.raw), self.name), data.source, columns, fix):
             values = [str(line[column]) for column in columns]
             found.append(Example(values[0], values[1] if len(values) == 3 else None, values[-1]))
         if not found:
             raise DataError(f"{self.name} has no lines")
         return found
-
-    def _lines(self, source: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """What every line has in these columns."""
-        make: Any = TypedDict  # a type whose fields are the columns, which the recipe names
-        row: Any = with_config(ConfigDict(strict=True))(make("row", dict.fromkeys(columns, Scalar)))
-        try:
-            content = self.raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{self.name} is not text in UTF-8", why=str(error)) from None
-        # Not splitlines: a text may hold what Unicode, too, calls the end of a line.
-        lines = [(f"{self.name}:{number}", line) for number, line in enumerate(content.split("\n"), start=1)]
-        fix = "name the columns with --data.text, --data.pair and --data.label"
-        if source == "tsv":
-            yield from (shape_json(values, row, where, fix=fix) for where, values in _table(lines))
-        else:
-            parse = Parser(row, fix=fix)
-            yield from (parse(line, where) for where, line in lines if line and not line.isspace())
-
-
-def _table(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Columns between tabs, without quotes; the first line names them."""
-    names: list[str] | None = None
-    for where, line in lines:
-        values = line.removesuffix("\r").split("\t")
-        if values == [""]:
-            continue
-        if names is None:
-            names = values
-            continue
-        if len(values) > len(names):
-            raise DataError(f"{where} has more columns than the first line")
-        yield where, dict(zip(names, values, strict=False))
 
 
 class LabelledRows:
@@ -136,7 +103,7 @@ class LabelledRows:
 def load_rows(file: LabelledFile, tokenizer: EngineTokenizer, data: LabelledTextData) -> LabelledRows:
     """The rows of a file: found in the cache, or made and kept there."""
     digest = hashlib.sha256(file.raw)
-    digest.update(tokenizer.engine.to_str().encode())
+    digest.update(tokenizer.content())
     place = Path(file.name).absolute()
     folder = f"{place.stem}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
     cache = ArrayCache((cache_folder(data) / "labelled" / folder,), digest.hexdigest()[:24])

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from paddock.data.config import LENGTH_MULTIPLE
 from paddock.data.loading.sampler import Sampler
@@ -115,12 +117,19 @@ def pad_rows(samples: Sequence[Mapping[str, Any]], pad: int, longest: int) -> Ba
 
     Time is the `length` that samples ask for or, where they ask for none, that of the longest row.
     """
-    lengths = [len(sample["tokens"]) for sample in samples]
-    time = samples[0]["length"] or min(-(-max(lengths) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, longest)
-    tokens = np.full((len(samples), time), pad, dtype=np.int64)
-    token_types = np.zeros_like(tokens)
-    for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
-        tokens[row, :length] = sample["tokens"]
-        token_types[row, :length] = sample["token_types"]
-    columns = {"tokens": tokens, "token_types": token_types, "lengths": np.array(lengths)}
-    return {name: torch.from_numpy(column) for name, column in columns.items()}
+    length = samples[0]["length"]
+    return {
+        "tokens": fill_up([sample["tokens"] for sample in samples], pad, length, longest),
+        "token_types": fill_up([sample["token_types"] for sample in samples], 0, length, longest),
+        "lengths": torch.tensor([len(sample["tokens"]) for sample in samples]),
+    }
+
+
+def fill_up(rows: Sequence[Sequence[int] | NDArray[Any]], fill: int, length: int | None, longest: int) -> Tensor:
+    """Rows as one tensor [rows, time]. Time is `length` or, where that is None, enough for the longest row: a multiple
+    of LENGTH_MULTIPLE, but not more than `longest`."""
+    time = length or min(-(-max(map(len, rows)) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, longest)
+    filled = np.full((len(rows), time), fill, dtype=np.int64)
+    for place, row in enumerate(rows):
+        filled[place, : len(row)] = row
+    return torch.from_numpy(filled)

@@ -79,7 +79,6 @@ class EngineTokenizer(Tokenizer):
         return self.encode_plain(texts)
 
     def encode_plain(self, texts: list[str]) -> list[list[int]]:
-        """What a model reads: without marks of Chinese words, which only masking looks at."""
         with library_errors(CANNOT_ENCODE):
             return [encoding.ids for encoding in self.engine.encode_batch_fast(texts, add_special_tokens=False)]
 
@@ -88,6 +87,9 @@ class EngineTokenizer(Tokenizer):
         with library_errors(CANNOT_ENCODE):
             encodings = self.engine.encode_batch(texts, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def content(self) -> bytes:
+        return self.engine.to_str().encode()
 
     def decode(self, ids: list[int]) -> str:
         with library_errors("the tokenizer cannot decode what was generated"):
@@ -117,16 +119,19 @@ class EngineTokenizer(Tokenizer):
         self.write_config(folder, tokenizer_class="PreTrainedTokenizerFast", **begins, **self.saved_settings)
 
 
-def train_bpe(texts: Iterable[str], vocab: int, end_of_text: str, extra_ids: int = 0) -> EngineTokenizer:
+def train_bpe(
+    texts: Iterable[str], vocab: int, end_of_text: str, extra_ids: int = 0, pads: bool = False
+) -> EngineTokenizer:
     """Learn a byte-level BPE, GPT-2's kind, from text; with sentinels, which like T5's are the last ids, <extra_id_0>
-    the very last, it has a token for padding too."""
+    the very last, or with `pads`, it has a token for padding too."""
     from tokenizers import Tokenizer as Engine
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
     engine = Engine(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
-    added = ["<pad>", *(sentinel_name(index) for index in reversed(range(extra_ids)))] if extra_ids else []
+    padding = ["<pad>"] if extra_ids or pads else []
+    added = [*padding, *(sentinel_name(index) for index in reversed(range(extra_ids)))]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab - len(added),
         special_tokens=[end_of_text],

@@ -92,9 +92,17 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Every text as ids: the fast way, on as many threads as TOKENIZERS_PARALLELISM and RAYON_NUM_THREADS allow."""
 
+    def encode_plain(self, texts: list[str]) -> list[list[int]]:
+        """What a model reads: without marks of Chinese words, which only masking looks at."""
+        return self.encode_batch(texts)
+
     @abstractmethod
     def decode(self, ids: list[int]) -> str:
         """The text that these ids stand for."""
+
+    @abstractmethod
+    def content(self) -> bytes:
+        """What decides which ids a text becomes: for digests."""
 
     @abstractmethod
     def continuation(self) -> NDArray[np.bool_]:

@@ -29,10 +29,10 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab: int, end_of_text: str | None = None, extra_ids: int = 0
+    texts: Iterable[str], vocab: int, end_of_text: str | None = None, extra_ids: int = 0, pads: bool = False
 ) -> EngineTokenizer:
     """Learn a byte-level BPE, GPT-2's kind, from text."""
-    return train_bpe(texts, vocab, end_of_text or END_OF_TEXT, extra_ids)
+    return train_bpe(texts, vocab, end_of_text or END_OF_TEXT, extra_ids, pads)
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
@@ -78,7 +78,11 @@ def text_tokenizer(
     parts: Collection[str] = ("cls", "sep", "pad"),
 ) -> EngineTokenizer:
     """The recipe's tokenizer, one that has these special tokens and knows where each token lies in the text."""
-    tokenizer = _learned(data, config, vocab, texts()) if config.kind == "trained" else load_tokenizer(config)
+    tokenizer: Tokenizer | None = load_tokenizer(config)
+    if config.kind == "trained":
+        found = texts()
+        learned = ("wordpiece 2", found, vocab)
+        tokenizer = learned_tokenizer(data, config, learned, lambda: train_wordpiece(found, vocab))
     if not isinstance(tokenizer, EngineTokenizer):
         raise ConfigError(
             f"tokenizer.kind = {config.kind}",
@@ -118,10 +122,16 @@ def _choose(whole_words: bool) -> type[EngineTokenizer]:
     return WholeWordTokenizer if whole_words else EngineTokenizer
 
 
-def _learned(data: DataConfig, config: TokenizerConfig, vocab: int, texts: list[str]) -> EngineTokenizer:
-    fingerprint = hashlib.sha256(repr(("wordpiece 2", texts, vocab)).encode()).hexdigest()[:16]
-    folder = cache_folder(data) / f"wordpiece-{fingerprint}"
-    build_folder(folder, lambda partial: train_wordpiece(texts, vocab).save(partial))
+def learned_tokenizer(
+    data: DataConfig,
+    config: TokenizerConfig,
+    ingredients: tuple[object, ...],
+    learn: Callable[[], EngineTokenizer],
+) -> EngineTokenizer:
+    """What `learn` learns of these ingredients, their name first: kept for next time."""
+    fingerprint = hashlib.sha256(repr(ingredients).encode()).hexdigest()[:16]
+    folder = cache_folder(data) / f"{str(ingredients[0]).split()[0]}-{fingerprint}"
+    build_folder(folder, lambda partial: learn().save(partial))
     try:
         found = load_tokenizer_folder(Path(folder), config.end_of_text)
     except UserError as error:

@@ -79,6 +79,9 @@ class SentencePieceTokenizer(Tokenizer):
             ids.extend(next(encoded))
         return ids
 
+    def content(self) -> bytes:
+        return self._model.serialized_model_proto() + repr(self._specials).encode()
+
     def decode(self, ids: list[int]) -> str:
         hidden = set(self._specials.values())
         with library_errors("the tokenizer cannot decode what was generated"):

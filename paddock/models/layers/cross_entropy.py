@@ -1,4 +1,5 @@
-"""Scores for every token of a vocabulary, and their cross-entropy in one step, a chunk of rows at a time.
+"""Scores for every token of a vocabulary, and in one step their cross-entropy, or how likely they find given tokens, a
+chunk of rows at a time.
 
 Logits for a whole batch are the largest tensor of a language model (batch × time × vocabulary). Here they live
 for one chunk only: the chunk's gradients are computed while its logits are at hand, so nothing is computed twice.
@@ -7,6 +8,7 @@ No value is read back from the device: rows that do not count are multiplied by 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -34,13 +36,25 @@ class VocabularyHead(nn.Module):
     partition: VocabularyPartition | None = None
     """How to join what other processes know, where each holds a part of the vocabulary."""
 
-    def forward(self, hidden: Tensor, weight: Tensor, labels: Tensor | None, bias: Tensor | None = None) -> Tensor:
-        """Scores [..., vocabulary]; or, given labels, the cross-entropy summed over those that count."""
+    def forward(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor | None,
+        bias: Tensor | None = None,
+        *,
+        smoothing: float = 0.0,
+        targets: Tensor | None = None,
+    ) -> Tensor:
+        """Scores [..., vocabulary]; given labels, the cross-entropy summed over those that count, of which `smoothing`
+        is spread over the vocabulary; or, given targets, what `linear_target_scores` says of them."""
         if self.partition is not None:
             weight = self.partition.local(weight)
             bias = None if bias is None else self.partition.local(bias)
         if labels is not None:
-            return linear_cross_entropy(hidden, weight, labels, self.partition, bias)
+            return linear_cross_entropy(hidden, weight, labels, self.partition, bias, smoothing)
+        if targets is not None:
+            return linear_target_scores(hidden, weight, targets, self.partition, bias)
         scores = F.linear(hidden, weight, bias)
         return scores if self.partition is None else self.partition.gather_columns(scores)
 
@@ -51,22 +65,75 @@ def linear_cross_entropy(
     labels: Tensor,
     partition: VocabularyPartition | None = None,
     bias: Tensor | None = None,
+    smoothing: float = 0.0,
 ) -> Tensor:
     """The cross-entropy of `hidden @ weight.T + bias` against `labels`, summed over the labels that count.
 
     hidden: [..., width]; weight: [vocabulary, width]; bias: [vocabulary]; labels: [...], IGNORED where a position
     does not count. With `partition`, `weight` and `bias` are this process's rows, and every process that holds
-    others makes the same call.
+    others makes the same call. `smoothing` is torch's label smoothing: that part of each label is spread evenly over
+    the vocabulary.
     """
-    hidden = hidden.reshape(-1, hidden.shape[-1])
-    if torch.amp.is_autocast_available(hidden.device.type) and torch.is_autocast_enabled(hidden.device.type):
-        dtype = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    hidden, weight, bias = _in_compute_type(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     if not torch.is_grad_enabled():
         # An autograd function is told which inputs require gradients, not that nobody will ask for them.
         hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, labels.reshape(-1), partition)
+    loss: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, labels.reshape(-1), partition, smoothing)
     return loss
+
+
+@torch.no_grad()
+def linear_target_scores(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    partition: VocabularyPartition | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Of each target its log probability, and 1 if no token is likelier, else 0: [..., 2], zeros where it is IGNORED.
+
+    Arguments as in `linear_cross_entropy`; no gradients.
+    """
+    shape = targets.shape
+    hidden, weight, bias = _in_compute_type(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
+    targets = targets.reshape(-1)
+    likely = torch.empty(len(targets), dtype=wide(hidden.dtype), device=hidden.device)
+    likeliest = torch.empty_like(likely)
+    with _without_autocast(hidden.device.type):
+        for rows, logits in _logits_in_chunks(hidden, weight, bias):
+            log_probabilities = _log_softmax(logits, partition)
+            likely[rows] = _Targets(targets[rows], weight.shape[0], partition).pick(log_probabilities).squeeze(-1)
+            likeliest[rows] = log_probabilities.amax(-1)
+    if partition is not None:
+        partition.all_reduce_sum(likely)
+        partition.all_reduce_max(likeliest)
+    right = (likely >= likeliest) & (targets != IGNORED)
+    return torch.stack([likely, right.to(likely.dtype)], dim=-1).reshape(*shape, 2)
+
+
+def _in_compute_type(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As autocast would cast them."""
+    if torch.amp.is_autocast_available(hidden.device.type) and torch.is_autocast_enabled(hidden.device.type):
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+        return hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    return hidden, weight, bias
+
+
+def _logits_in_chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+    """Which rows a chunk has, and their logits, in memory that the next chunk takes over. Columns behind the
+    vocabulary's are padding, and take no part in a softmax."""
+    count, size = hidden.shape[0], weight.shape[0]
+    chunks = max(1, -(-count * size // CHUNK_ELEMENTS))
+    rows = max(1, -(-count // chunks))
+    room = hidden.new_empty(rows, -(-size // ALIGNMENT) * ALIGNMENT)
+    for start in range(0, count, rows):
+        chunk = hidden[start : start + rows]
+        logits = room[: len(chunk)]
+        logits[:, size:] = -torch.inf
+        torch.mm(chunk, weight.T, out=logits[:, :size])
+        if bias is not None:
+            logits[:, :size] += bias
+        yield slice(start, start + len(chunk)), logits
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -78,37 +145,35 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         labels: Tensor,
         partition: VocabularyPartition | None,
+        smoothing: float,
     ) -> Tensor:
         needs_gradient = any(ctx.needs_input_grad[:3])
-        count, size = hidden.shape[0], weight.shape[0]
-        chunks = max(1, -(-count * size // CHUNK_ELEMENTS))
-        rows = max(1, -(-count // chunks))
-        room = hidden.new_empty(rows, -(-size // ALIGNMENT) * ALIGNMENT)
+        size = weight.shape[0]
+        spread = smoothing / (size if partition is None else partition.size)
         sums = wide(hidden.dtype)
         loss = torch.zeros((), dtype=sums, device=hidden.device)
         hidden_gradient = torch.empty_like(hidden) if needs_gradient else None
-        weight_gradient = torch.zeros_like(weight, dtype=sums) if needs_gradient and not count else None
+        weight_gradient = torch.zeros_like(weight, dtype=sums) if needs_gradient and not len(hidden) else None
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=sums)
         with _without_autocast(hidden.device.type):
-            for start in range(0, count, rows):
-                chunk = hidden[start : start + rows]
-                targets = _Targets(labels[start : start + rows], size, partition)
-                logits = room[: len(chunk)]
-                logits[:, size:] = -torch.inf  # padding takes no part in the softmax
-                torch.mm(chunk, weight.T, out=logits[:, :size])
-                if bias is not None:
-                    logits[:, :size] += bias
+            for rows, logits in _logits_in_chunks(hidden, weight, bias):
+                targets = _Targets(labels[rows], size, partition)
                 log_probabilities = _log_softmax(logits, partition)
-                loss -= targets.pick(log_probabilities).sum()
+                loss -= (1 - smoothing) * targets.pick(log_probabilities).sum()
+                if smoothing:
+                    loss -= spread * targets.only_counted(log_probabilities[:, :size].sum(-1)).sum()
                 if hidden_gradient is None:
                     continue
-                gradient = targets.subtract(log_probabilities.exp_())[:, :size].to(hidden.dtype)
+                gradient = targets.subtract(log_probabilities.exp_(), 1 - smoothing)[:, :size]
+                if smoothing:
+                    gradient -= spread
+                gradient = gradient.to(hidden.dtype)
                 # Rows that do not count are cancelled in what is narrow: a pass over the logits would cost more.
                 counts = targets.counts.to(hidden.dtype).unsqueeze(-1)
-                torch.mm(gradient, weight, out=hidden_gradient[start : start + rows]).mul_(counts)
+                torch.mm(gradient, weight, out=hidden_gradient[rows]).mul_(counts)
                 if bias_gradient is not None:
                     bias_gradient += (gradient * counts).sum(0, dtype=sums)
-                counted = chunk * counts
+                counted = hidden[rows] * counts
                 if weight_gradient is None:
                     weight_gradient = (gradient.T @ counted).to(sums)
                 elif hidden.dtype == sums:
@@ -124,7 +189,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
         """They are ours alone, so they are scaled in place: once, though some pipelines ask for each by itself."""
         hidden_gradient, weight_gradient, bias_gradient = ctx.gradients
         if not ctx.scaled:
@@ -133,7 +198,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     gradient.mul_(output_gradients[0])
             ctx.scaled = True
         of_bias = None if bias_gradient is None else bias_gradient.to(ctx.weight_dtype)
-        return hidden_gradient, weight_gradient.to(ctx.weight_dtype), of_bias, None, None
+        return hidden_gradient, weight_gradient.to(ctx.weight_dtype), of_bias, None, None, None
 
 
 def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
@@ -170,6 +235,11 @@ class _Targets:
         """The log probability of each target that is here, zero for the others."""
         return log_probabilities.gather(1, self._columns).masked_fill_(~self._here, 0.0)
 
-    def subtract(self, probabilities: Tensor) -> Tensor:
-        """The gradient of the logits, in place: softmax − one-hot. Rows that are ignored are for others to cancel."""
-        return probabilities.scatter_add_(1, self._columns, -self._here.to(probabilities.dtype))
+    def only_counted(self, sums: Tensor) -> Tensor:
+        """Sums over a row, zero for rows that do not count."""
+        return sums.masked_fill_(~self.counts, 0.0)
+
+    def subtract(self, probabilities: Tensor, weight: float) -> Tensor:
+        """The gradient of the logits, in place: softmax − weight × one-hot. Rows that are ignored are for others to
+        cancel."""
+        return probabilities.scatter_add_(1, self._columns, -weight * self._here.to(probabilities.dtype))

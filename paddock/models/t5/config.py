@@ -49,6 +49,8 @@ class T5Config(TransformerConfig):
     """Added to the mean of squares in norms."""
     decoder_start: int = Field(0, ge=0)
     """The token that the decoder begins with; T5's is its padding."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """How much of each training label is spread evenly over all tokens; evaluations are without it."""
     init_factor: float = Field(1.0, gt=0)
     """All initial weights are multiplied by it."""
 

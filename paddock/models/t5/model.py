@@ -118,10 +118,11 @@ class T5(Model):
 
     tokens: [batch, source], of which `lengths` [batch] count: the others are padding, and nobody sees them.
     decoder_tokens, labels: [batch, target]; each label is the decoder token behind it. Outputs are logits [batch,
-    target, vocabulary]. With a cache, a batch without tokens goes on writing about those that were read before.
+    target, vocabulary]; of `targets` [batch, target], which are as labels, only what the head finds of them. With a
+    cache, a batch without tokens goes on writing about those that were read before.
     """
 
-    inputs: ClassVar = ("tokens", "labels", "decoder_tokens", "lengths")
+    inputs: ClassVar = ("tokens", "labels", "decoder_tokens", "lengths", "targets")
     writes: ClassVar = "decoder_tokens"
     derived: ClassVar = ("position_bias",)
     config: T5Config
@@ -177,7 +178,8 @@ class T5(Model):
         if self.config.scale_head:
             y = y * self.config.hidden**-0.5
         weight = self.embedding.token.weight if self.config.tied else self.output.weight
-        scores: Tensor = self.head(y, weight, batch.get("labels"))
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        scores: Tensor = self.head(y, weight, batch.get("labels"), smoothing=smoothing, targets=batch.get("targets"))
         return scores
 
     def initial(self, name: str) -> Initial:
