@@ -183,11 +183,11 @@ class TokenizerConfig(ConfigModel):
     chinese_whole_words: bool = False
     """wordpiece: mark the characters inside Chinese words as ##x, for masking whole words; needs jieba."""
     extra_ids: int | None = Field(None, ge=0, le=MOST_SENTINELS)
-    """trained, wordpiece, sentencepiece: how many sentinels <extra_id_0>, <extra_id_1>, … to add to the vocabulary;
-    None is 100 for a sentencepiece model without its own, else none."""
+    """trained, wordpiece, sentencepiece: how many sentinels <extra_id_0>, <extra_id_1>, … to add to the vocabulary
+    (wordpiece: behind [BOS] and [EOS]); None is 100 for a sentencepiece model without its own, else none."""
     end_of_text: str | None = None
-    """The token that ends a document; None is the usual one: <|endoftext|> (trained, gpt2), [SEP] (wordpiece),
-    </s> (sentencepiece), or the one of these that the file has."""
+    """The token that ends a document; None is the usual one: <|endoftext|> (trained, gpt2), [SEP] (wordpiece; with
+    extra_ids [EOS]), </s> (sentencepiece), or the one of these that the file has."""
 
     @model_validator(mode="after")
     def _check(self) -> TokenizerConfig:

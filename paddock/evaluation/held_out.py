@@ -10,6 +10,7 @@ from paddock.data.loading.loader import BatchLoader
 from paddock.data.loading.sampler import by_length, evaluation_batches
 from paddock.evaluation.text_scores import TextScorer, text_metrics
 from paddock.evaluation.written import judge_written
+from paddock.models.model import Model
 from paddock.parallel.engine import Engine
 from paddock.parallel.placement import to_device
 from paddock.parallel.world import World
@@ -55,6 +56,7 @@ def evaluate(
                 on_batch(number, len(rounds))
     if writing is not None and scorer is not None:
         (model,) = engine.models
+        assert isinstance(model, Model), "rules.py admits whole models only"
         found.add(judge_written(writing, model, [index for part in parts for index in part], scorer))
     engine.train()
     everything = Judgement()

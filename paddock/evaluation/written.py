@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torch import nn
-
 from paddock.evaluation.text_scores import TextScorer
 from paddock.inference.generate import generate
-from paddock.inference.sampling import SamplingOptions
-from paddock.inference.sequence_to_sequence import target_options
+from paddock.inference.options import GenerationOptions
+from paddock.models.model import Model
 from paddock.process import progress
 from paddock.tasks.task import Judgement, Writing
 
-Generate = Callable[[nn.Module, Sequence[Sequence[int]], SamplingOptions], list[list[int]]]
+Generate = Callable[[Model, Sequence[Sequence[int]], GenerationOptions], list[list[int]]]
 AT_ONCE = 64
 """Samples whose texts are in memory together; how many the model computes at once is the generator's choice."""
 
 
 def judge_written(
     writing: Writing,
-    model: nn.Module,
+    model: Model,
     samples: Sequence[int],
     scorer: TextScorer,
     write: Generate = generate,
 ) -> Judgement:
     """Sums over the samples of these numbers. The model is a whole one, in this process; the same whatever writes
     beside it, since greedy and beam search draw nothing by chance."""
-    options = target_options(writing.max_new_tokens, writing.num_beams, writing.stop_token)
+    options = GenerationOptions(
+        max_new_tokens=writing.max_new_tokens,
+        temperature=0.0,
+        num_beams=writing.num_beams,
+        stop_token=writing.stop_token,
+    )
     found = Judgement()
     for first in range(0, len(samples), AT_ONCE):
         part = samples[first : first + AT_ONCE]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import nn
 
 from paddock.data.config import DataConfig
 from paddock.data.tokenizers.interface import Tokenizer
 from paddock.errors import ConfigError
+from paddock.models.model import Model
 from paddock.tasks.registry import predicting_tasks, predictor_class
 
 Answer = dict[str, Any]
@@ -25,7 +25,7 @@ OnBatch = Callable[[int, int], None]
 class PredictorSetup:
     """A trained model, and what else a predictor works with."""
 
-    model: nn.Module
+    model: Model
     tokenizer: Tokenizer | None
     classes: Sequence[str]
     """The names of what the model tells apart, by their number; empty where nobody wrote them down."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from paddock.data.sequence_pairs.config import SequencePairsData
@@ -12,14 +11,8 @@ from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import check_fits
 from paddock.errors import ConfigError, DataError
 from paddock.inference.generate import generate
+from paddock.inference.options import GenerationOptions
 from paddock.inference.predictors import Answer, OnBatch, PredictorSetup
-from paddock.inference.sampling import SamplingOptions
-
-
-def target_options(max_new_tokens: int, num_beams: int, stop_token: int | None) -> SamplingOptions:
-    """How a target is chosen: the likeliest token each time, or the best of several beams. Nothing is by chance."""
-    options = SamplingOptions(max_new_tokens=max_new_tokens, temperature=0.0, stop_token=stop_token)
-    return options if num_beams == 1 else replace(options, **{"num_beams": num_beams})
 
 
 class TargetPredictor:
@@ -60,7 +53,9 @@ class TargetPredictor:
         if top_k != 1:
             raise ConfigError(f"--top-k {top_k}", why="one target is written for each source", fix="leave it out")
         longest, end = self._data.max_new_tokens or self._data.target_length, self._tokenizer.end_of_text_id
-        options = target_options(longest, self._data.num_beams, end)
+        options = GenerationOptions(
+            max_new_tokens=longest, temperature=0.0, num_beams=self._data.num_beams, stop_token=end
+        )
         size, found = self._setup.batch, list[list[Answer]]()
         for first in range(0, len(queries), size):
             for tokens in generate(self._setup.model, queries[first : first + size], options):

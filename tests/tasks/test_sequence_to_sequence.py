@@ -20,7 +20,7 @@ from paddock.errors import ConfigError, DataError, MachineError
 from paddock.evaluation.held_out import asked
 from paddock.evaluation.text_scores import TextScorer, text_metrics
 from paddock.evaluation.written import judge_written
-from paddock.inference.sampling import SamplingOptions
+from paddock.inference.options import GenerationOptions
 from paddock.models.config import IGNORED
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
@@ -195,7 +195,7 @@ def test_what_is_written_is_measured_alike_by_any_number_of_processes(tmp_path: 
     answers = {tuple(writing.source(index)): index for index in range(3)}
     tokenizer: Any = prepare_data(recipe_of(tmp_path)).tokenizer
 
-    def write(model: nn.Module, sources: Sequence[Sequence[int]], options: SamplingOptions) -> list[list[int]]:
+    def write(model: nn.Module, sources: Sequence[Sequence[int]], options: GenerationOptions) -> list[list[int]]:
         """Stands in for a model that is right of all but the second."""
         assert options.greedy and options.max_new_tokens == 7 and options.stop_token == tokenizer.end_of_text_id
         known = [answers[tuple(source)] for source in sources]

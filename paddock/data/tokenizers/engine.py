@@ -31,6 +31,7 @@ CANNOT_ENCODE = "the tokenizer cannot encode this text"
 MOST_MISSING = 100_000
 """Ids that a vocabulary may leave out, however small it is."""
 BERT_NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BEGIN_AND_END = ("[BOS]", "[EOS]")
 _SPACE_MARKS = ("Ġ", "▁")
 
 
@@ -206,7 +207,8 @@ def read_bpe(
 
 
 def read_wordpiece(path: Path, lower_case: bool, extra_ids: int = 0) -> Engine:
-    """BERT's kind, from its vocab.txt; `extra_ids` sentinels take the ids behind the vocabulary, <extra_id_0> first."""
+    """BERT's kind, from its vocab.txt. With `extra_ids`, what a T5 needs takes the ids behind the vocabulary, as in
+    Megatron-LM and LiBai: [BOS], [EOS], and so many sentinels, <extra_id_0> first."""
     vocab = _read_lines(path)
     missing = [name for name in ("[UNK]", "[CLS]", "[SEP]") if name not in vocab]
     if missing:
@@ -221,8 +223,8 @@ def read_wordpiece(path: Path, lower_case: bool, extra_ids: int = 0) -> Engine:
     check_sentinels(path, own, extra_ids or own)
     if extra_ids and max(vocab.values()) >= len(vocab):
         raise DataError(f"{path} has lines twice", why="ids behind the vocabulary would be taken", fix="remove them")
-    if not own:
-        engine.add_special_tokens([sentinel_name(index) for index in range(extra_ids)])
+    if extra_ids and not own:
+        engine.add_special_tokens([*BEGIN_AND_END, *(sentinel_name(index) for index in range(extra_ids))])
     return engine
 
 

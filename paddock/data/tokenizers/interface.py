@@ -26,7 +26,7 @@ LARGEST_FILE = 2**27
 """Bytes of a tokenizer's file: a hundred megabytes are plenty."""
 
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
-    "end_of_text": ("<|endoftext|>", "</s>", "[SEP]", "<|end_of_text|>", "<eos>"),
+    "end_of_text": ("<|endoftext|>", "</s>", "[EOS]", "[SEP]", "<|end_of_text|>", "<eos>"),
     "pad": ("[PAD]", "<pad>"),
     "cls": ("[CLS]", "<s>"),
     "sep": ("[SEP]", "</s>"),

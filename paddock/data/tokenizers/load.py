@@ -46,7 +46,9 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     if config.kind == "wordpiece":
         assert config.vocab is not None
         engine = read_wordpiece(Path(config.vocab), config.lower_case, config.extra_ids or 0)
-        return _choose(config.chinese_whole_words)(engine, config.end_of_text or "[SEP]")
+        has_end = bool(config.extra_ids) and engine.token_to_id("[EOS]") is not None
+        usual = "[EOS]" if has_end else "[SEP]"
+        return _choose(config.chinese_whole_words)(engine, config.end_of_text or usual)
     if config.kind == "sentencepiece":
         assert config.model is not None
         return SentencePieceTokenizer(Path(config.model), config.extra_ids, config.end_of_text)

@@ -152,16 +152,19 @@ def test_tokens_that_continue_a_word(vocabulary: Path) -> None:
     tokenizer = load(vocabulary, extra_ids=2)
     continues = [token for id, token in enumerate(TOKENS) if tokenizer.continuation()[id]]
     assert continues == [token for token in TOKENS if token.startswith("##")]
-    assert len(tokenizer.continuation()) == tokenizer.vocab_size == len(TOKENS) + 2
+    assert len(tokenizer.continuation()) == tokenizer.vocab_size == len(TOKENS) + 4
 
 
 def test_sentinels_behind_the_vocabulary(vocabulary: Path, tmp_path: Path) -> None:
     assert load(vocabulary).sentinel_ids == []
     tokenizer = load(vocabulary, extra_ids=100)
-    assert tokenizer.sentinel_ids == list(range(len(TOKENS), len(TOKENS) + 100))
+    assert tokenizer.id_of("[BOS]") == len(TOKENS) and tokenizer.end_of_text_id == len(TOKENS) + 1
+    assert load(vocabulary).end_of_text == "[SEP]"
+    first = len(TOKENS) + 2
+    assert tokenizer.sentinel_ids == list(range(first, first + 100))
     ids = tokenizer.encode("the <extra_id_0>a<extra_id_99>")
-    assert ids == [TOKENS.index("the"), len(TOKENS), TOKENS.index("a"), len(TOKENS) + 99]
-    assert tokenizer.token_at(len(TOKENS) + 7) == "<extra_id_7>"
+    assert ids == [TOKENS.index("the"), first, TOKENS.index("a"), first + 99]
+    assert tokenizer.token_at(first + 7) == "<extra_id_7>"
     tokenizer.save(tmp_path)
     again = load_tokenizer_folder(tmp_path)
     assert again is not None and again.sentinel_ids == tokenizer.sentinel_ids
