@@ -9,11 +9,15 @@ from typing import Annotated, Literal
 import tyro
 
 from paddock.cli.arguments import parse
+from paddock.errors import bad_value
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
     """Turn a checkpoint into a Hugging Face folder that transformers loads, or such a folder into a checkpoint.
+
+        paddock convert runs/t5 t5-exported
+        paddock convert mt5-base mt5-english --trim-vocab corpus.txt
 
     The tokenizer, the config and the names of classes go along. Missing, extra or misshapen weights are errors that
     list the names."""
@@ -27,11 +31,25 @@ class ConvertOptions:
     """The form to write."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """The number format of the weights in a Hugging Face folder."""
+    trim_vocab: tuple[str, ...] = ()
+    """Keep only the tokens that these corpora use (text files, .jsonl, or the prefix of an indexed corpus), and the
+    special ones: the embedding, the head and the tokenizer of a T5 or mT5 become smaller, and what the model says of
+    the rest stays the same. The form may stay the same, too."""
+    json_keys: tuple[str, ...] = ("text",)
+    """--trim-vocab: the keys of .jsonl lines whose values are text."""
+    vocab_multiple: int = 1
+    """--trim-vocab: fill the vocabulary up to a multiple of this, as a layout or a device may like it: the rows behind
+    the tokens repeat that of the padding."""
 
 
 def main(arguments: list[str]) -> None:
     options = parse(ConvertOptions, "convert", arguments)
-    from paddock.jobs.convert import convert
+    from paddock.jobs.convert import TrimVocabulary, convert
 
-    convert(options.source, options.destination, options.to, options.dtype)
+    trim = None
+    if options.trim_vocab:
+        trim = TrimVocabulary(options.trim_vocab, options.json_keys, options.vocab_multiple)
+    elif options.vocab_multiple != 1:
+        raise bad_value("--vocab-multiple", options.vocab_multiple, "nothing is trimmed", "add --trim-vocab CORPUS")
+    convert(options.source, options.destination, options.to, options.dtype, trim)
     print(options.destination)

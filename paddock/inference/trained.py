@@ -93,13 +93,13 @@ def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, li
 
 def find_tokenizer(checkpoint: Path) -> Tokenizer | None:
     """A checkpoint's tokenizer."""
-    found = (load_tokenizer_folder(folder) for folder in _folders_of(checkpoint))
+    found = (load_tokenizer_folder(folder) for folder in folders_of(checkpoint))
     return next((tokenizer for tokenizer in found if tokenizer is not None), None)
 
 
 def find_classes(checkpoint: Path) -> tuple[str, ...]:
     """The names of a checkpoint's classes, if it has any."""
-    return next((read_classes(folder) for folder in _folders_of(checkpoint) if (folder / CLASSES).is_file()), ())
+    return next((read_classes(folder) for folder in folders_of(checkpoint) if (folder / CLASSES).is_file()), ())
 
 
 def write_classes(names: Sequence[str], folder: Path) -> None:
@@ -115,7 +115,7 @@ def read_classes(folder: Path) -> tuple[str, ...]:
     return tuple(read_document(folder / CLASSES, list[str], fix=fix, max_bytes=MAX_CLASSES_BYTES))
 
 
-def _folders_of(checkpoint: Path) -> list[Path]:
+def folders_of(checkpoint: Path) -> list[Path]:
     """Where the files that go with a checkpoint are: in it, or in the run directory it belongs to."""
     return [checkpoint, *([checkpoint.parent.parent] if checkpoint.parent.name == FOLDER else [])]
 

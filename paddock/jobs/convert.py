@@ -1,9 +1,17 @@
-"""Checkpoints to Hugging Face folders, and back."""
+"""Checkpoints to Hugging Face folders, and back; models with the vocabulary of a corpus alone."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from paddock.checkpoint.description import saved_model
 from paddock.checkpoint.directory import find_checkpoint
@@ -15,28 +23,58 @@ from paddock.checkpoint.huggingface import (
     save_folder,
     stored_weights,
 )
+from paddock.checkpoint.matching import StoredWeight
 from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, save_pieces, saved_tensors
 from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
-from paddock.data.tokenizers.load import load_tokenizer_folder
-from paddock.errors import ConfigError, DataError
-from paddock.files import user_path
-from paddock.inference.trained import find_classes, find_tokenizer, write_classes
+from paddock.data.preprocess.token_use import used_tokens
+from paddock.data.tokenizers.interface import CONFIG_NAME, LARGEST_FILE, read_settings
+from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
+from paddock.data.tokenizers.sentencepiece import MODEL_NAME, SentencePieceTokenizer
+from paddock.data.tokenizers.trimming import check_trimmable, trim_tokenizer
+from paddock.documents import read_text
+from paddock.errors import ConfigError, DataError, bad_value
+from paddock.files import atomic_write, user_path
+from paddock.inference.trained import find_classes, find_tokenizer, folders_of, write_classes
 from paddock.models.config import ModelConfig
+from paddock.models.registry import family_named
 from paddock.tasks.registry import data_config_class
+from paddock.telemetry.format import bytes_, count
 from paddock.versions import versions
 
 FILES = (".safetensors", ".pth", ".pt", ".bin", ".tar")
 """How the name of a file of weights ends; other destinations are folders."""
 
 
-def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"], dtype: str) -> Path:
-    """Write `source` in the other form at `destination`; returns what was read."""
+@dataclass(frozen=True)
+class Source:
+    """A model in either form, whose weights are read when they are asked for, by our names."""
+
+    path: Path
+    config: ModelConfig
+    weights: Mapping[str, Tensor]
+    tokenizer: Tokenizer | None
+    labels: tuple[str, ...]
+    folders: tuple[Path, ...]
+    """Where files that go with it may lie."""
+
+
+def convert(
+    source: str,
+    destination: Path,
+    to: Literal["huggingface", "paddock"],
+    dtype: str,
+    trim: TrimVocabulary | None = None,
+) -> Path:
+    """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what was read."""
     path = user_path(source)
     if destination.exists():
         raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
-    if is_huggingface_folder(path) == (to == "huggingface"):
+    if dtype != "float32" and to == "paddock":
+        raise ConfigError(f"--dtype {dtype}", why="checkpoints of Paddock hold float32 weights", fix="leave it out")
+    is_theirs = is_huggingface_folder(path)
+    if is_theirs == (to == "huggingface") and (trim is None or not path.exists()):
         raise ConfigError(
             f"{source} is {'already' if path.exists() else 'not'} "
             + ("a Hugging Face folder" if to == "huggingface" else "one: it has no config.json"),
@@ -44,57 +82,187 @@ def convert(source: str, destination: Path, to: Literal["huggingface", "paddock"
             if path.exists()
             else "check the path",
         )
-    return _export(path, destination, dtype) if to == "huggingface" else _import(path, destination, dtype)
+    opened = open_folder(path) if is_theirs else open_checkpoint(path)
+    if trim is not None:
+        opened = trim_vocabulary(opened, trim)
+    if to == "huggingface":
+        _export(opened, destination, dtype)
+    else:
+        _import(opened, destination)
+    return opened.path
 
 
-def _export(path: Path, destination: Path, dtype: str) -> Path:
-    checkpoint = find_checkpoint(path)
-    model = saved_model(describe_checkpoint(checkpoint).need_recipe(checkpoint), checkpoint)
-    weights = StoredTensors(checkpoint, prefix_of_weights(saved_tensors(checkpoint)))
-    if destination.suffix in FILES:
-        save_file(weights, model, destination, dtype)
-        return checkpoint
-    tokenizer = find_tokenizer(checkpoint)
-    end = None if tokenizer is None else tokenizer.end_of_text_id
-    save_folder(
-        weights,
-        model,
-        destination,
-        dtype=dtype,
-        bos_token_id=end,
-        eos_token_id=end,
-        labels=find_classes(checkpoint),
-        add_files=None if tokenizer is None else tokenizer.save,
-    )
-    return checkpoint
-
-
-def _import(path: Path, destination: Path, dtype: str) -> Path:
-    import torch
-
-    if dtype != "float32":
-        raise ConfigError(f"--dtype {dtype}", why="checkpoints of Paddock hold float32 weights", fix="leave it out")
+def open_folder(path: Path) -> Source:
+    """What a Hugging Face folder holds."""
     config = read_config(path)
-    pieces = [
-        Piece(MODEL + name, (0,) * len(shape), torch.empty(shape, device="meta"), weight.read)
-        for name, weight in stored_weights(path, config).items()
-        for shape in [weight.rule.our_shape]
-    ]
-    recipe = recipe_from_dict({"task": config.task(), "model": config.model_dump(), "data": _data_for(config)})
-    description = {"recipe": recipe.to_dict(), "versions": versions()}
+    weights = StoredWeights(stored_weights(path, config))
     labels = read_labels(path) if config.task().endswith("classification") else ()
     try:
         tokenizer = load_tokenizer_folder(path)
     except (ConfigError, DataError):
         tokenizer = None  # a tokenizer we cannot use does not stop the weights from being converted
+    return Source(path, config, weights, tokenizer, labels, (path,))
+
+
+def open_checkpoint(path: Path) -> Source:
+    """What a checkpoint of ours, or a run's newest, holds."""
+    checkpoint = find_checkpoint(path)
+    model = saved_model(describe_checkpoint(checkpoint).need_recipe(checkpoint), checkpoint)
+    weights = StoredTensors(checkpoint, prefix_of_weights(saved_tensors(checkpoint)))
+    tokenizer, labels = find_tokenizer(checkpoint), find_classes(checkpoint)
+    return Source(checkpoint, model, weights, tokenizer, labels, tuple(folders_of(checkpoint)))
+
+
+class StoredWeights(Mapping[str, Tensor]):
+    """The weights of a Hugging Face folder, each read when it is asked for."""
+
+    def __init__(self, stored: Mapping[str, StoredWeight]) -> None:
+        self._stored = stored
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._stored[name].read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+
+def _export(source: Source, destination: Path, dtype: str) -> None:
+    if destination.suffix in FILES:
+        save_file(source.weights, source.config, destination, dtype)
+        return
+    end = None if source.tokenizer is None else source.tokenizer.end_of_text_id
+    save_folder(
+        source.weights,
+        source.config,
+        destination,
+        dtype=dtype,
+        bos_token_id=end,
+        eos_token_id=end,
+        labels=source.labels,
+        add_files=partial(_write_tokenizer, source),
+    )
+
+
+def _import(source: Source, destination: Path) -> None:
+    config = source.config
+    pieces = [
+        Piece(
+            MODEL + rule.ours,
+            (0,) * len(rule.our_shape),
+            torch.empty(rule.our_shape, device="meta"),
+            partial(source.weights.__getitem__, rule.ours),
+        )
+        for rule in family_named(config.family).tensor_rules(config)
+    ]
+    recipe = recipe_from_dict({"task": config.task(), "model": config.model_dump(), "data": _data_for(config)})
+    description = {"recipe": recipe.to_dict(), "versions": versions()}
 
     def add_files(folder: Path) -> None:
-        write_classes(labels, folder)
-        if tokenizer is not None:
-            tokenizer.save(folder)
+        write_classes(source.labels, folder)
+        _write_tokenizer(source, folder)
 
     save_pieces(destination, pieces, description, add_files=add_files)
-    return path
+
+
+def _write_tokenizer(source: Source, folder: Path) -> None:
+    """The tokenizer, and the spiece.model that it was made from, if that lies beside it: some programs read only
+    that one."""
+    if source.tokenizer is None:
+        return
+    source.tokenizer.save(folder)
+    beside = next((path for place in source.folders if (path := place / MODEL_NAME).is_file()), None)
+    if beside is not None and not (folder / MODEL_NAME).exists():
+        with atomic_write(folder / MODEL_NAME, "wb") as stream:
+            stream.write(read_text(beside, max_bytes=LARGEST_FILE))
+
+
+@dataclass(frozen=True)
+class TrimVocabulary:
+    """Which tokens are to stay: those of these corpora."""
+
+    corpora: tuple[str, ...]
+    json_keys: tuple[str, ...] = ("text",)
+    multiple: int = 1
+    """The vocabulary is filled up to a multiple of this."""
+
+
+def trim_vocabulary(source: Source, trim: TrimVocabulary) -> Source:
+    """The same model with the tokens that corpora use, and those with a meaning of their own, alone."""
+    config, tensors = source.config, family_named(source.config.family).vocabulary_tensors(source.config)
+    if not tensors:
+        raise ConfigError(
+            f"--trim-vocab: the vocabulary of a {config.family} cannot be trimmed",
+            fix="models of T5 and mT5 can",
+        )
+    if trim.multiple < 1:
+        raise bad_value("--vocab-multiple", trim.multiple, "it is a whole number of at least 1")
+    tokenizer = _tokenizer_to_trim(source)
+    used = used_tokens(tokenizer, trim.corpora, trim.json_keys)
+    used[config.start_token()] = True
+    trimmed = trim_tokenizer(tokenizer, used)
+    rows, padding = trimmed.kept, tokenizer.pad_id
+    fill = -len(rows) % trim.multiple
+    rows = np.concatenate([rows, np.full(fill, rows[0] if padding is None else padding)])
+    start = int(np.flatnonzero(trimmed.kept == config.start_token())[0])
+    smaller = type(config)(**{**config.model_dump(), "vocab": len(rows), "decoder_start": start})
+    weights = _Rows(source.weights, tensors, torch.from_numpy(rows))
+    _tell(config, smaller, tokenizer, trimmed.tokenizer)
+    return replace(source, config=smaller, weights=weights, tokenizer=trimmed.tokenizer, folders=())
+
+
+def _tokenizer_to_trim(source: Source) -> Tokenizer:
+    """The spiece.model, where there is one: a tokenizer.json can be made from it, and not the other way."""
+    folder = next((place for place in source.folders if (place / MODEL_NAME).is_file()), None)
+    tokenizer = source.tokenizer
+    if folder is not None:
+        settings = read_settings(folder / CONFIG_NAME)
+        tokenizer = SentencePieceTokenizer(folder / MODEL_NAME, settings.extra_ids, settings.token("eos"))
+    if tokenizer is None:
+        raise DataError(
+            f"{source.path} has no tokenizer",
+            why="only that tells which rows of the embedding a text uses",
+            fix="put the model's spiece.model or tokenizer.json beside its weights",
+        )
+    check_trimmable(tokenizer)
+    if tokenizer.vocab_size > source.config.vocabulary():
+        raise DataError(
+            f"the tokenizer in {source.path} does not fit the model",
+            why=f"it has {tokenizer.vocab_size} tokens, and the model {source.config.vocabulary()}",
+            fix="take the tokenizer that the model came with",
+        )
+    return tokenizer
+
+
+class _Rows(Mapping[str, Tensor]):
+    """Weights, some of them with a choice of their rows alone."""
+
+    def __init__(self, weights: Mapping[str, Tensor], names: Collection[str], rows: Tensor) -> None:
+        self._weights, self._names, self._rows = weights, names, rows
+
+    def __getitem__(self, name: str) -> Tensor:
+        weight = self._weights[name]
+        return weight.index_select(0, self._rows) if name in self._names else weight
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+
+def _tell(before: ModelConfig, after: ModelConfig, tokenizer: Tokenizer, trimmed: Tokenizer) -> None:
+    sizes = [config.num_parameters() for config in (before, after)]
+    told = {
+        "tokens": f"{tokenizer.vocab_size:,} → {trimmed.vocab_size:,}",
+        "vocabulary": f"{before.vocabulary():,} → {after.vocabulary():,}",
+        "parameters": " → ".join(map(count, sizes)),
+        "size": " → ".join(bytes_(4 * size) for size in sizes) + " in float32",
+    }
+    for name, value in told.items():
+        print(f"{name:<11} {value}", file=sys.stderr)
 
 
 def _data_for(config: ModelConfig) -> dict[str, int]:

@@ -50,6 +50,11 @@ class Family(ABC):
         between them too. A family whose config has `tensor_parts` has a plan."""
         return {}
 
+    def vocabulary_tensors(self, config: Any) -> tuple[str, ...]:
+        """The parameters that have a row for every token and no other sign of the vocabulary; none where the vocabulary
+        cannot be made smaller."""
+        return ()
+
     def huggingface(self) -> HuggingFaceNames:
         """What the family's configs and weights are called in Hugging Face folders."""
         raise ConfigError(

@@ -52,6 +52,9 @@ class T5Family(Family):
     def tensor_rules(self, config: T5Config) -> list[TensorRule]:
         return self.huggingface().tensors(config)
 
+    def vocabulary_tensors(self, config: T5Config) -> tuple[str, ...]:
+        return ("embedding.token.weight",) if config.tied else ("embedding.token.weight", "output.weight")
+
     def huggingface(self) -> HuggingFaceNames:
         from paddock.models.t5 import huggingface
 
