@@ -117,7 +117,7 @@ def test_special_tokens_that_a_folder_names(vocabulary: Path, tmp_path: Path) ->
         ({"kind": "file", "path": "a", "model": "b"}, r"tokenizer\.model = b(.|\n)*kind = file would ignore it"),
         ({"kind": "gpt2", "vocab": "a", "merges": "b", "lower_case": True}, r"lower_case = True(.|\n)*ignore"),
         ({"kind": "sentencepiece", "model": "a", "chinese_whole_words": True}, r"whole_words = True(.|\n)*ignore"),
-        ({"kind": "trained", "extra_ids": 100}, r"extra_ids = 100(.|\n)*ignore"),
+        ({"kind": "gpt2", "vocab": "a", "merges": "b", "extra_ids": 100}, r"extra_ids = 100(.|\n)*ignore"),
         ({"kind": "wordpiece", "vocab": "a", "merges": "b"}, r"merges = b(.|\n)*ignore"),
         ({"kind": "sentencepiece", "model": "a", "extra_ids": -1}, "extra_ids = -1"),
         ({"kind": "sentencepiece", "model": "a", "extra_ids": 2**31}, "extra_ids = 2147483648"),
