@@ -39,6 +39,8 @@ class Footprint:
     optimizer: int
     sends: dict[str, int]
     """Bytes sent in a step, over the tensor, pipeline and data dimension."""
+    work: float
+    """The part of the pipeline's computation that is here."""
 
     @property
     def memory(self) -> int:
@@ -59,6 +61,7 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
     units = [units_of(stage, assignment) for stage in stages]
     shard = sum(local(parameter.data).numel() for parameter in engine.trained)
     weights, gradients = _held_at_once(recipe, arithmetic, engine, shard)
+    costs = _costs_here(recipe, assignment, engine)
     return Footprint(
         rank=engine.mesh.rank,
         stages=stages,
@@ -68,10 +71,11 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
         gradients=gradients * FLOAT32,
         optimizer=(optimizer_numbers(recipe.optimizer, engine) + (recipe.train.ema is not None) * shard) * FLOAT32,
         sends={
-            "tensor": _sent_over_tensor(recipe, arithmetic, _costs_here(recipe, assignment, engine)),
+            "tensor": _sent_over_tensor(recipe, arithmetic, costs),
             "pipeline": _sent_over_pipeline(recipe, arithmetic, assignment, engine),
             "data": _sent_over_data(recipe, arithmetic, engine),
         },
+        work=sum(unit.flops for unit in costs) / recipe.model.forward_flops(recipe.data.sample_shape()),
     )
 
 

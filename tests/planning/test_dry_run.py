@@ -65,6 +65,7 @@ def test_published_layouts_build(
     spans = [span for process in processes for span in process["layers"]]
     assert spans[0][0] == 0 and all(after[0] == before[1] + 1 for before, after in zip(spans, spans[1:], strict=False))
     share = report["parameters"] / (layout[1] * layout[2] * (layout[0] if "b --world" in arguments else 1))
+    assert sum(process["work"] for process in processes) == pytest.approx(1.0)
     assert all(0.8 * share < process["parameters"] < 1.6 * share for process in processes)
 
 
@@ -74,8 +75,20 @@ def test_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "gpt2/13b: 12.8B parameters over 32 processes"
     assert "data 4 × tensor 2 × pipeline 4, shard optimizer, recompute full" in lines[1]
     assert "1f1b: a process waits 11% of a step" in lines[3]  # 3 / (24 + 3)
+    assert lines[4] == "balance   25%, 25%, 25%, 26% of the work; the busiest 1.06 × the mean"
     assert any(line.startswith("pipeline 1  8 9") and "10–19" in line for line in lines)
     assert "rank 9 has stage 1: 393,337,600 parameters" in lines
+
+
+def test_an_encoder_and_a_decoder_share_the_stages_by_their_work(capsys: pytest.CaptureFixture[str]) -> None:
+    """LiBai's mT5 over 8 processes: a decoder layer, which sees fewer tokens, is a third of an encoder layer's work."""
+    flags = "--parallel.pipeline 8 --data.path x --tokenizer.vocab x --json"
+    assert run(f"train mt5/base-chinese --dry-run --world 8 {flags}".split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    work = [process["work"] for process in report["processes"]]
+    layers = [last - first + 1 for process in report["processes"] for first, last in process["layers"]]
+    assert sum(layers) == 24 and layers[0] < layers[-1]
+    assert max(work) < 1.25 / 8 and report["bubble"] == pytest.approx(7 / 23)
 
 
 def test_the_guide_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
