@@ -92,6 +92,19 @@ def check_settings(source: Path, config: ModelConfig, theirs: ModelConfig) -> No
             why=f"the model is a {config.family}",
             fix=f"set model.family to {theirs.family}, or give other weights",
         )
+    kinds = config.variant(), theirs.variant()
+    if all(kinds) and kinds[0] != kinds[1]:
+        raise DataError(
+            f"{source} holds a {kinds[1]}",
+            why=f"the model is a {kinds[0]}, whose layers are others",
+            fix=f"take a recipe of {kinds[1]}, or give weights of {kinds[0]}; `paddock zoo list` shows recipes",
+        )
+    if config.vocabulary() != theirs.vocabulary():
+        raise ConfigError(
+            f"model.vocab = {config.vocabulary()}",
+            why=f"the weights in {source} know {theirs.vocabulary()} tokens",
+            fix=f"set --model.vocab {theirs.vocabulary()}",
+        )
     for name in config.fields_without_shape:
         ours, found = getattr(config, name), getattr(theirs, name)
         if ours != found:

@@ -28,7 +28,7 @@ def with_tokenizer_of_weights(recipe: Recipe, source: str | Path | None) -> Reci
         return recipe
     path = user_path(source)
     folders = [path, path.parent.parent] if path.parent.name == FOLDER else [path]
-    found = next((section for folder in folders if (section := _section(folder))), None)
+    found = next((section for folder in folders if (section := _section(folder, recipe.tokenizer.kind))), None)
     if found is None:
         return recipe
     empty: dict[str, Any] = dict.fromkeys(("vocab", "merges", "model", "path", "extra_ids"))
@@ -46,17 +46,20 @@ def _lacks_tokenizer(recipe: Recipe) -> bool:
     return any(not os.path.isfile(file) for file in files if file is not None)
 
 
-def _section(folder: Path) -> dict[str, Any] | None:
-    """A recipe's tokenizer section for the files in a folder, if there are any."""
-    for kind, files in _FILES.items():
+def _section(folder: Path, preferred: str) -> dict[str, Any] | None:
+    """A recipe's tokenizer section for the files in a folder, if there are any. Of several, the first; but where a
+    spiece.model is `preferred`, it is the original, from which others were made."""
+    for kind in sorted(_FILES, key=lambda kind: (kind, preferred) != ("sentencepiece", "sentencepiece")):
+        files = _FILES[kind]
         if all(os.path.isfile(folder / file) for file in files.values()):
-            lower_case = {"lower_case": _is_uncased(folder)} if kind == "wordpiece" else {}
-            return {"kind": kind, **{field: str(folder / file) for field, file in files.items()}, **lower_case}
+            return {"kind": kind, **{field: str(folder / file) for field, file in files.items()}, **_said(kind, folder)}
     return None
 
 
-def _is_uncased(folder: Path) -> bool:
-    """As transformers takes a vocab.txt, unless the folder says otherwise."""
+def _said(kind: str, folder: Path) -> dict[str, Any]:
+    """What a folder says of its tokenizer besides the files; without a word, as transformers takes it."""
     from paddock.data.tokenizers.interface import CONFIG_NAME, read_settings
 
-    return read_settings(folder / CONFIG_NAME).is_uncased
+    if kind == "wordpiece":
+        return {"lower_case": read_settings(folder / CONFIG_NAME).is_uncased}
+    return {"extra_ids": read_settings(folder / CONFIG_NAME).extra_ids} if kind == "sentencepiece" else {}

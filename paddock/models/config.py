@@ -123,6 +123,10 @@ class ModelConfig(ConfigModel):
         """How many classes the model tells apart; 0 if it tells none."""
         return 0
 
+    def variant(self) -> str:
+        """What a model with these settings is called, where a family has several kinds; empty for what has no name."""
+        return ""
+
     def resets_head(self) -> bool:
         """Whether the head begins anew, though the weights that training begins from have one."""
         return False

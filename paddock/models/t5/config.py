@@ -72,6 +72,10 @@ class T5Config(TransformerConfig):
         """Width of all attention heads together."""
         return self.heads * self.head_size
 
+    def variant(self) -> str:
+        kinds = {(False, True, True): "T5 v1.0", (True, False, False): "T5 v1.1 or mT5"}
+        return kinds.get((self.gated, self.tied, self.scale_head), "")
+
     def task(self) -> str:
         return "span_corruption"
 
