@@ -107,7 +107,9 @@ def dry_run_page(name: str, result: DryRun) -> str:
         lines.append(f"schedule  {recipe.parallel.schedule}: a process waits {waits} of a step for others")
         work = [process.work for process in result.processes]
         busiest = max(work) * len(work)
-        lines.append(f"balance   {', '.join(map(show.percent, work))} of the work; the busiest {busiest:.2f} × the mean")
+        lines.append(
+            f"balance   {', '.join(map(show.percent, work))} of the work; the busiest {busiest:.2f} × the mean"
+        )
     stages = ", ".join(f"stage {stage}" for stage in here.stages)
     sends = ", ".join(f"{show.bytes_(amount)} over {group}" for group, amount in here.sends.items() if amount)
     return "\n".join(

@@ -47,8 +47,9 @@ def _lacks_tokenizer(recipe: Recipe) -> bool:
 
 
 def _section(folder: Path, preferred: str) -> dict[str, Any] | None:
-    """A recipe's tokenizer section for the files in a folder, if there are any; of several, of the `preferred` kind."""
-    for kind in sorted(_FILES, key=lambda kind: kind != preferred):
+    """A recipe's tokenizer section for the files in a folder, if there are any. Of several, the first; but where a
+    spiece.model is `preferred`, it is the original, from which others were made."""
+    for kind in sorted(_FILES, key=lambda kind: (kind, preferred) != ("sentencepiece", "sentencepiece")):
         files = _FILES[kind]
         if all(os.path.isfile(folder / file) for file in files.values()):
             return {"kind": kind, **{field: str(folder / file) for field, file in files.items()}, **_said(kind, folder)}

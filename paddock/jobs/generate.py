@@ -49,23 +49,25 @@ def continue_text(
     continues = trained.model.writes == "tokens"
     ids = [_encode(tokenizer, prompt, continues) for prompt in prompts]
     options = replace(options, stop_token=tokenizer.end_of_text_id)
-    streams = show is not None and len(prompts) * options.num_return_sequences == 1
+    alone = show is not None and len(prompts) * options.num_return_sequences == 1
     on_token: Callable[[int, int], None] | None = None
     text = TextStream(tokenizer.decode)
-    if streams and show is not None:
-        show(prompts[0] if continues else "")
+    if show is not None and alone and continues:
+        show(prompts[0])
 
         def on_token(sequence: int, token: int) -> None:
             show(text.push(token))
 
     results = generate(trained.model, ids, options, on_token)
-    if streams and show is not None:
-        show(text.finish() + "\n")
     copies = options.num_return_sequences
-    return [
-        Continuation(prompts[index // copies], tokenizer.decode(tokens), len(tokens), continues)
+    decode = tokenizer.decode if continues else tokenizer.decode_named  # what fills a gap is behind the gap's name
+    found = [
+        Continuation(prompts[index // copies], decode(tokens), len(tokens), continues)
         for index, tokens in enumerate(results)
     ]
+    if show is not None and alone:
+        show((text.finish() if continues else found[0].text) + "\n")
+    return found
 
 
 def _encode(tokenizer: Tokenizer, prompt: str, continues: bool) -> list[int]:

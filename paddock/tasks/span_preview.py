@@ -4,14 +4,12 @@ would write."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
 from paddock.data.config import SpanConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.passages import Passages
-from paddock.data.tokenizers.interface import sentinel_name
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.errors import DataError
 from paddock.tasks.span_corruption import span_objective
@@ -61,20 +59,8 @@ def preview_spans(prefix: str, data: SpanConfig, tokenizer: Tokenizer, count: in
         source, target = objective.corrupt(text, np.random.default_rng([seed, document]))
         spans = len(source) + len(target) - len(text) - 2 >> 1  # a sentinel in each, and both end
         rows = (text.tolist(), source.tolist(), target.tolist())
-        words = [readable(tokenizer, row) for row in rows]
+        words = [tokenizer.decode_named(row) for row in rows]
         found.append(SpanPreview(document, len(text), spans, words[0], words[1], words[2], *map(tuple, rows[1:])))
     if count and not found:
         raise DataError(f"none of {len(chosen)} documents of {prefix} has {objective.shortest} tokens")
     return found
-
-
-def readable(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """Tokens as text, with the sentinels and the end token by their names, which decoding leaves out."""
-    names = {id: sentinel_name(index) for index, id in enumerate(tokenizer.sentinel_ids)}
-    if tokenizer.end_of_text_id is not None and tokenizer.end_of_text is not None:
-        names[tokenizer.end_of_text_id] = tokenizer.end_of_text
-    parts: list[str] = []
-    for is_named, together in groupby(ids, lambda id: id in names):
-        run = list(together)
-        parts += [names[id] for id in run] if is_named else [tokenizer.decode(run).strip()]
-    return " ".join(part for part in parts if part)

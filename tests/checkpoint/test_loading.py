@@ -86,7 +86,9 @@ def test_a_missing_tensor_of_the_encoder(tmp_path: Path) -> None:
     path = saved(tmp_path, drawn(1, "masked_language_modeling"))
     refused(path, drawn(2, "question_answering", layers=3), "missing: model.layers.2.")
     refused(path, drawn(2, "question_answering", layers=1), "unexpected: model.layers.1.")
-    refused(path, drawn(2, "question_answering", vocab=12), "of another shape: model.embedding.token.weight")
+    refused(path, drawn(2, "question_answering", context=9), "of another shape: model.embedding.position.weight")
+    with pytest.raises(ConfigError, match=r"model\.vocab = 12(.|\n)*--model\.vocab 11"):
+        load_weights_only(path, [drawn(2, "question_answering", vocab=12)])
 
 
 @pytest.mark.parametrize("use", [load_weights_only, load_models])

@@ -55,6 +55,15 @@ def test_a_checkpoint_has_that_of_its_run(folder: Path) -> None:
     assert with_tokenizer_of_weights(answers(), str(checkpoint)).tokenizer.vocab == str(folder / "vocab.txt")
 
 
+def test_a_spiece_model_is_the_original(tmp_path: Path) -> None:
+    for name in ("spiece.model", "tokenizer.json"):
+        (tmp_path / name).touch()
+    found = with_tokenizer_of_weights(load_recipe("mt5/base"), tmp_path).tokenizer
+    assert (found.kind, found.model, found.extra_ids) == ("sentencepiece", str(tmp_path / "spiece.model"), None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"extra_ids": 16}))
+    assert with_tokenizer_of_weights(load_recipe("mt5/base"), tmp_path).tokenizer.extra_ids == 16
+
+
 def test_random_tokens_stay_without(folder: Path) -> None:
     values = load_recipe("gpt2/tiny").to_dict()
     recipe = recipe_from_dict(merge(values, {"data": {"source": "synthetic"}, "tokenizer": {"kind": "none"}}))

@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,17 @@ class Tokenizer(ABC):
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the files from which load_tokenizer_folder and transformers make this tokenizer again."""
+
+    def decode_named(self, ids: list[int]) -> str:
+        """As text, with the sentinels and the end token by their names, which `decode` leaves out."""
+        names = {id: sentinel_name(index) for index, id in enumerate(self.sentinel_ids)}
+        if self.end_of_text_id is not None and self.end_of_text is not None:
+            names[self.end_of_text_id] = self.end_of_text
+        parts: list[str] = []
+        for is_named, together in groupby(ids, lambda id: id in names):
+            run = list(together)
+            parts += [names[id] for id in run] if is_named else [self.decode(run).strip()]
+        return " ".join(part for part in parts if part)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]

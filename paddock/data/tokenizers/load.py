@@ -102,7 +102,8 @@ def check_fits(tokenizer: Tokenizer, vocab: int, *, parts: Collection[str] = (),
         raise ConfigError(
             f"model.vocab = {vocab}",
             why=f"the tokenizer has {tokenizer.vocab_size} tokens",
-            fix=f"set --model.vocab {tokenizer.vocab_size}",
+            fix=f"set --model.vocab {tokenizer.vocab_size}; or, for weights that are trained already, "
+            "take the tokenizer that they came with",
         )
     for part in parts:
         if tokenizer.special_id(part) is None:
