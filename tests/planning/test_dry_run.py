@@ -23,7 +23,7 @@ from paddock.models.registry import example_batch
 from paddock.parallel.mesh import build_mesh
 from paddock.planning.dry_run import build_one, fake_world
 from paddock.planning.footprint import Footprint, footprint
-from paddock.testing.layouts import small_bert
+from paddock.testing.layouts import small_bert, small_t5
 
 SMALL = {
     "model": {"layers": 4, "hidden": 32, "heads": 4, "vocab": 101, "context": 64},
@@ -187,6 +187,22 @@ def test_traffic_of_bert(task: str, compute: str, layout: str) -> None:
     shape = {"layers": 2, "context": 160}  # of 160 positions the head is asked about 15 % to the last one
     recipe = small_bert(task, "", model=shape, data={"sequence_length": 160}, precision={"compute": compute})
     check_traffic(with_layout(recipe, layout))
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5"])
+@pytest.mark.parametrize(
+    ("compute", "layout"),
+    [
+        ("float32", "tp2"),
+        ("float32", "tp2,sequence=true"),
+        ("float32", "tp4,sequence=true,recompute=full"),
+        ("bfloat16", "tp4,recompute=full"),
+        ("bfloat16", "tp2,sequence=true,recompute=selective"),
+        ("float32", "dp2,shard=parameters"),
+    ],
+)
+def test_traffic_of_t5(kind: str, compute: str, layout: str) -> None:
+    check_traffic(with_layout(small_t5(kind, precision={"compute": compute}), layout))
 
 
 def check_traffic(recipe: Recipe) -> None:

@@ -253,11 +253,9 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, T
 
 
 def _backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    together, for_bias = _attend_backward(
-        gradient, *ctx.saved_tensors, ctx.rate, ctx.scale, ctx.causal, ctx.cross, ctx.biased
-    )
-    query, key, *_ = ctx.saved_tensors
-    roles = _roles(together, query, key, ctx.cross)
+    saved = ctx.saved_tensors  # once: what is computed again for this is given out a single time
+    together, for_bias = _attend_backward(gradient, *saved, ctx.rate, ctx.scale, ctx.causal, ctx.cross, ctx.biased)
+    roles = _roles(together, saved[0], saved[1], ctx.cross)
     return *roles, for_bias if ctx.biased else None, None, None, None, None, None, None, None
 
 

@@ -137,7 +137,7 @@ class T5Config(TransformerConfig):
             flops=2.0 * length * (products + 2 * self.inner * length),
             saved=length * (4 * hidden + 4 * self.inner + self._widths * wide + self.heads * length + 2),
             output=length * hidden,
-            exchange=self._exchange(2 * length * hidden, sequence, recompute),
+            exchange=self._exchange(2, length, sequence, recompute),
             shared={"position_bias.encoder.weight": bias} if index else {},
         )
 
@@ -156,7 +156,7 @@ class T5Config(TransformerConfig):
             flops=2.0 * target * here + 2.0 * source * there + attention,
             saved=kept + source * 2 * self.inner,
             output=(source + target) * hidden,
-            exchange=self._exchange(3 * target * hidden, sequence, recompute),
+            exchange=self._decoder_exchange(index, shape, sequence, recompute),
             shared={"position_bias.decoder.weight": bias} if index else {"embedding.token.weight": self.vocab * hidden},
         )
 
@@ -169,6 +169,19 @@ class T5Config(TransformerConfig):
     def _feed_forward_products(self) -> int:
         return (3 if self.gated else 2) * self.hidden * self.feed_forward_width
 
-    def _exchange(self, activations: int, sequence: bool, recompute: bool) -> Exchange:
-        again = int(recompute)
-        return Exchange((2 + again) * activations, (2 + again) * activations)
+    def _exchange(self, parts: int, length: int, sequence: bool, recompute: bool) -> Exchange:
+        """Of a block with so many parts (attentions, the feed-forward layer), each of which takes its input from all
+        processes and adds its output up over all; a gate takes it once more. Recomputing leaves out the very last."""
+        again, inputs = int(recompute), parts + self.gated
+        if sequence:
+            compute, float32 = 2 * parts + again * (parts - 1), 2 * inputs + again * inputs
+        else:
+            compute, float32 = 2 * parts + again * 2 * (parts - 1), 2 * inputs
+        return Exchange(compute * length * self.hidden, float32 * length * self.hidden)
+
+    def _decoder_exchange(self, index: int, shape: SampleShape, sequence: bool, recompute: bool) -> Exchange:
+        """Keys and values take what was read from all processes; the first block embeds the target."""
+        block, again = self._exchange(3, shape.target, sequence, recompute), int(recompute)
+        memory = shape.source * self.hidden * (2 + again * sequence)
+        embedding = 0 if index else shape.target * self.hidden * (2 + sequence + 2 * again)
+        return Exchange(block.compute, block.float32 + memory + embedding)
