@@ -50,6 +50,13 @@ def test_some_layouts_agree(pool_of: PoolOf, alone: dict[str, Trace], kind: str,
     assert disagreements(pool_of(processes), kind, chosen, alone[kind]) == []
 
 
+@pytest.mark.parametrize("mode", ["selective", "full"])
+def test_recomputing_changes_nothing(pool_of: PoolOf, alone: dict[str, Trace], mode: str) -> None:
+    layouts = ["dp2,shard=parameters", "tp2,sequence=true", "pp2,schedule=interleaved"]
+    names = [f"{layout},recompute={mode}" for layout in layouts]
+    assert disagreements(pool_of(2), "mt5", names, alone["mt5"]) == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("processes", [2, 4, 8])
