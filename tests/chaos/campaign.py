@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from faults import EVERY, KINDS, OF_SEVERAL, PLANTED, STEPS, Scene, Skipped, watch_disk
-from machinery import MARK, Attempt, unmount
+from machinery import MARK, Attempt, open_sockets, unmount
 
 import paddock
 from paddock.alignment.resume import numbers
@@ -118,6 +118,7 @@ class Campaign:
             disturbed = self._start(scene, resumes=True, prepare=scene.prepare, flags=scene.flags)
             strike(disturbed)
             self._judge_end(verdict, scene, disturbed)
+            verdict.lost += scene.complaints
         finally:
             scene.undo()
         self._finish(verdict, scene)
@@ -131,8 +132,7 @@ class Campaign:
         verdict.code, verdict.finished = attempt.code, attempt.code == 0 and scene.reported() == STEPS
         self._judge_output(verdict, attempt, dies=scene.may_die)
         if scene.must_save and attempt.code != -signal.SIGKILL:
-            latest = CheckpointDirectory(scene.run_dir, None, is_main=False).latest()
-            saved = 0 if latest is None else int(latest.name.rpartition("-")[2])
+            saved = _saved_step(scene.run_dir)
             if saved < scene.must_save:
                 verdict.lost.append(f"asked to stop at step {scene.must_save}, it has a checkpoint of step {saved}")
         deadline = time.monotonic() + SECONDS_TO_GO
@@ -157,7 +157,7 @@ class Campaign:
         """Go on without a fault: to the same losses, and with nothing else left."""
         for name in ("CHAOS_RANK", "CHAOS_STEP"):
             scene.environment.pop(name, None)
-        attempt = self._start(scene, resumes=True)
+        attempt = self._resume(scene)
         if not attempt.wait(self._patience) or attempt.code:
             verdict.lost.append(f"it cannot go on: {attempt.code}: {attempt.text()[-500:]}")
         else:
@@ -166,6 +166,8 @@ class Campaign:
         folders = {"run": scene.run_dir, "tmp": Path(scene.environment["TMPDIR"]), "shm": Path("/dev/shm")}
         for name, place in folders.items():
             verdict.left += [f"{name}/{one}" for one in _left_in(place, everything=name != "run")]
+        if self._cannot_mount is None:
+            verdict.left += [f"a socket: {one}" for one in open_sockets()]
         if os.path.ismount(scene.run_dir) and not (verdict.lost or verdict.left):
             unmount(scene.run_dir)
 
@@ -203,7 +205,21 @@ class Campaign:
     ) -> Attempt:
         command = ["train", *RECIPE, "--run-dir", str(scene.run_dir), "--nproc-per-node", str(scene.processes)]
         command += ["--checkpoint.load", "auto"] if resumes else []
-        return Attempt([*command, *flags], scene.folder, scene.environment, prepare)
+        scene.command = [*command, *flags]
+        return Attempt(scene.command, scene.folder, scene.environment, prepare)
+
+    def _resume(self, scene: Scene) -> Attempt:
+        """As a user would: `paddock resume RUN` or the command again; only that where there is nothing to resume."""
+        if not 0 < _saved_step(scene.run_dir) < STEPS or scene.number % 2:
+            return self._start(scene, resumes=True)
+        command = ["resume", str(scene.run_dir), "--nproc-per-node", str(scene.processes)]
+        return Attempt(command, scene.folder, scene.environment)
+
+
+def _saved_step(run_dir: Path) -> int:
+    """The step of a run's newest checkpoint."""
+    latest = CheckpointDirectory(run_dir, None, is_main=False).latest()
+    return 0 if latest is None else int(latest.name.rpartition("-")[2])
 
 
 def _left_in(place: Path, everything: bool) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import machinery
-from machinery import Attempt
+from machinery import MARK, Attempt
 
 STEPS, EVERY = 20, 4
 """Steps of a run, and between its checkpoints."""
@@ -41,8 +41,12 @@ class Scene:
     """More arguments of the disturbed attempt."""
     prepare: Callable[[], None] = lambda: None
     """Done in the process that is to become the command."""
+    command: list[str] = field(default_factory=list)
+    """What the disturbed attempt runs."""
     said: str = ""
     """What the fault was, in words."""
+    complaints: list[str] = field(default_factory=list)
+    """What went wrong while it struck."""
     must_save: int = 0
     """The step that a checkpoint must have: the run was asked to stop, and had reported it."""
     may_die: bool = False
@@ -299,6 +303,23 @@ def port_in_use(scene: Scene) -> Callable[[Attempt], None]:
     return nothing
 
 
+def two_writers(scene: Scene) -> Callable[[Attempt], None]:
+    step = scene.rng.randrange(1, STEPS - 4)
+    scene.said = f"the same command again after step {step}"
+
+    def strike(attempt: Attempt) -> None:
+        scene.wait_for_step(attempt, step)
+        second = Attempt(scene.command, scene.folder, {**scene.environment, MARK: f"{attempt.mark}-again"})
+        attempt.signal(signal.SIGSTOP)  # so that it is still there when the second one looks
+        ended = second.wait(120)
+        attempt.signal(signal.SIGCONT)
+        text = second.text()
+        if not ended or second.code not in (2, 3) or "error: " not in text or str(attempt.pid) not in text:
+            scene.complaints.append(f"a second writer ended with {second.code}: {text[-300:]}")
+
+    return strike
+
+
 def damage(scene: Scene) -> Callable[[Attempt], None]:
     """Something that no run survives: for trying whether a campaign sees it."""
     scene.said, scene.may_die = "SIGKILL, and a changed byte in every checkpoint", True
@@ -334,6 +355,7 @@ KINDS: dict[str, Fault] = {
     "little_memory": little_memory,
     "little_shared_memory": little_shared_memory,
     "port_in_use": port_in_use,
+    "two_writers": two_writers,
 }
 """By their names; a campaign goes through them again and again."""
 OF_SEVERAL = ("kill_rank", "full_temporary", "port_in_use")

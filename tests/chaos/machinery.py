@@ -1,11 +1,15 @@
-"""What a fault needs of the machine: mounts that nobody else sees, and commands in processes of their own."""
+"""What a fault needs of the machine: mounts and a network that nobody else sees, and commands in processes of their
+own."""
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import signal
+import socket
+import struct
 import sys
 import time
 import traceback
@@ -15,7 +19,9 @@ from pathlib import Path
 
 MARK = "CHAOS_MARK"
 """The variable by which every process of an attempt is known."""
-_NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
+_NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x20000, 0x10000000, 0x40000000
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
+_LISTENS, _IS_CONNECTED = "0A", "01"
 _READ_ONLY, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE, _DETACH = 1, 32, 4096, 16384, 1 << 18, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -25,21 +31,39 @@ class CannotMount(Exception):
 
 
 def isolate() -> str | None:
-    """Give this process mounts of its own, before it has threads; returns why it cannot have them."""
+    """Give this process mounts and a loopback of its own, before it has threads; returns why it cannot have them."""
     user, group = os.getuid(), os.getgid()
     try:
         if user == 0:
-            _call("unshare", _NEW_MOUNTS)
+            _call("unshare", _NEW_MOUNTS | _NEW_NETWORK)
         else:
-            _call("unshare", _NEW_MOUNTS | _NEW_USER)
+            _call("unshare", _NEW_MOUNTS | _NEW_NETWORK | _NEW_USER)
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"0 {user} 1")
             Path("/proc/self/gid_map").write_text(f"0 {group} 1")
         _call("mount", b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
         mount_memory(Path("/dev/shm"), None)  # what runs leave there is theirs
+        _begin_loopback()
     except OSError as error:
         return f"no mounts of its own: {error.strerror}"
     return None
+
+
+def _begin_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        name = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack_from("H", fcntl.ioctl(asked, _GET_FLAGS, name), 16)[0]
+        fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP))
+
+
+def open_sockets() -> list[str]:
+    """The sockets of this network that somebody listens at, or that lead to somebody."""
+    found = []
+    for protocol in ("tcp", "tcp6"):
+        lines = Path(f"/proc/self/net/{protocol}").read_text().splitlines()[1:]
+        words = [line.split() for line in lines]
+        found += [f"{protocol} {place[1]}" for place in words if place[3] in (_LISTENS, _IS_CONNECTED)]
+    return found
 
 
 def mount_memory(place: Path, size: int | None) -> None:
