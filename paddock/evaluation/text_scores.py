@@ -102,6 +102,6 @@ def _sacrebleu() -> Any:
         raise MachineError(
             "BLEU needs the package sacrebleu",
             why=str(error),
-            fix="pip install 'paddock[text]', or evaluate without writing: --data.generate false",
+            fix="pip install 'paddock[text]', or evaluate without writing: --data.generate never",
         ) from None
     return metrics

@@ -180,12 +180,12 @@ def check_writing(data: SequencePairsData, vocabulary: int, parallel: ParallelCo
         )
     cuts = {"tensor": parallel.tensor > 1, "pipeline": parallel.pipeline > 1, "shard": parallel.shard == "parameters"}
     cut = next((name for name, holds in cuts.items() if holds), None)
-    if data.generate and cut is not None:
+    if data.generate == "always" and cut is not None:
         raise bad_value(
             "data.generate",
-            True,
+            "always",
             f"with parallel.{cut} = {getattr(parallel, cut)} no process has the whole model, which writing needs",
-            "set --data.generate None and, after training, run `paddock evaluate RUN` in one process or with "
+            "set --data.generate after_training and then run `paddock evaluate RUN` in one process or with "
             "--parallel.data alone",
         )
 

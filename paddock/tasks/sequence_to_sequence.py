@@ -91,11 +91,11 @@ class SequenceToSequence(Task):
         assert found is not None, "a rule of the recipe sees to it"
         check_fits(found, model.vocabulary(), parts=SPECIAL)
         check_start(found, model)
-        if data.generate and find_spec("sacrebleu") is None:
+        if data.generate == "always" and find_spec("sacrebleu") is None:
             raise MachineError(
-                "data.generate = True needs the package sacrebleu",
+                "data.generate = always needs the package sacrebleu",
                 why="what the model writes is measured by BLEU",
-                fix="pip install 'paddock[text]', or set --data.generate None",
+                fix="pip install 'paddock[text]', or set --data.generate never",
             )
         return PreparedPairs(found)
 
@@ -170,8 +170,7 @@ class SequenceToSequence(Task):
         return found
 
     def writing(self, during_training: bool) -> Writing | None:
-        generate = self._data.generate
-        if generate is False or (generate is None and during_training):
+        if self._data.generate == "never" or (during_training and self._data.generate != "always"):
             return None
         pairs, end = self._validation, self._tokenizer.end_of_text_id
         assert end is not None, "checked when prepared"

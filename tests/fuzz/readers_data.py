@@ -29,6 +29,8 @@ from paddock.data.preprocess.run import Watch, preprocess
 from paddock.data.questions.config import QuestionAnsweringData
 from paddock.data.questions.features import QuestionFile, load_features
 from paddock.data.questions.synthetic import synthetic_squad
+from paddock.data.sequence_pairs.config import SequencePairsData
+from paddock.data.sequence_pairs.text import PairsFile, load_pairs
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.inference.predictors import Predictor, PredictorSetup, predictor_of
 from paddock.jobs.predict import predict, read_inputs
@@ -198,6 +200,28 @@ def read_labelled(folder: Path) -> object:
     return len(rows), rows.classes
 
 
+def pairs_seeds() -> list[Files]:
+    lines = [{"source": "who is in Berlin", "target": "the capital"}, {"source": "where", "target": 3}]
+    return [
+        {"data.jsonl": "\n".join(map(json.dumps, lines)).encode()},
+        {"data.tsv": b"source\ttarget\nwhere\tin Berlin\nwho is\tthe capital\n"},
+        {"data.txt": "who is\nwhere\n中国\n".encode(), "target.txt": b"the capital\nin\r\nx\n"},
+    ]
+
+
+def read_pairs(folder: Path) -> object:
+    path = next(iter(sorted(folder.glob("data.*"))), folder / "data.txt")
+    kind: Any = {".txt": "text"}.get(path.suffix, path.suffix.removeprefix("."))
+    files = (str(path), *([str(folder / "target.txt")] if kind == "text" else []))
+    lengths = {"sequence_length": 16, "target_length": 8, "truncate": True}
+    data = SequencePairsData(source=kind, train=files, cache=str(folder / "cache"), **lengths)
+    pairs = load_pairs(PairsFile(data, "train"), tokenizer())
+    for number in range(min(FEW, len(pairs))):
+        assert 1 < len(pairs.source(number)) <= 16 and 1 < len(pairs.target(number)) <= 8
+        assert pairs.target_text(number).strip()
+    return len(pairs), pairs.describe()
+
+
 # What is asked of a model
 
 
@@ -323,6 +347,13 @@ READERS = [
         labelled_seeds,
         read_labelled,
         {".jsonl": lines_mutator(("text", "pair", "label")), ".tsv": damage_text},
+        fresh=True,
+    ),
+    Reader(
+        "pairs",
+        pairs_seeds,
+        read_pairs,
+        {".jsonl": lines_mutator(("source", "target")), ".tsv": damage_text, ".txt": damage_text},
         fresh=True,
     ),
     Reader(

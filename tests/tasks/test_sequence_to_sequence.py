@@ -135,9 +135,9 @@ def test_what_a_position_means(tmp_path: Path) -> None:
         ({"tokenizer": {"kind": "none", "vocab": None, "lower_case": False}}, 1, "tokenizer.kind = none"),
         ({"data": {"validation": None}}, 1, "data.validation names no file"),
         ({"data": {"padding": "longest"}, "parallel": {"pipeline": 2}}, 2, "data.padding = longest"),
-        ({"data": {"generate": True}, "parallel": {"tensor": 2}}, 2, "with parallel.tensor = 2 no process has the"),
-        ({"data": {"generate": True}, "parallel": {"pipeline": 2}}, 2, "paddock evaluate RUN"),
-        ({"data": {"generate": True}, "parallel": {"shard": "parameters"}}, 2, "parallel.shard = parameters"),
+        ({"data": {"generate": "always"}, "parallel": {"tensor": 2}}, 2, "with parallel.tensor = 2 no process has the"),
+        ({"data": {"generate": "always"}, "parallel": {"pipeline": 2}}, 2, "paddock evaluate RUN"),
+        ({"data": {"generate": "always"}, "parallel": {"shard": "parameters"}}, 2, "parallel.shard = parameters"),
         ({"data": {"num_beams": 500}}, 1, "the vocabulary has 320 tokens"),
         ({"model": {"decoder_start": 320}}, 1, "model.decoder_start = 320"),
         ({"model": {"label_smoothing": 1.0}}, 1, "model.label_smoothing"),
@@ -150,7 +150,7 @@ def test_rules(tmp_path: Path, sections: dict[str, Any], processes: int, message
 
 
 def test_replicas_may_write(tmp_path: Path) -> None:
-    recipe = recipe_of(tmp_path, data={"generate": True}, parallel={"shard": "optimizer"})
+    recipe = recipe_of(tmp_path, data={"generate": "always"}, parallel={"shard": "optimizer"})
     assert check_recipe(recipe, 2).layout.data == 2 == check_evaluation(recipe, 2).layout.data
 
 
@@ -174,7 +174,7 @@ def test_tokenizers_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         prepare_data(recipe)
     monkeypatch.setattr(sequence_to_sequence, "find_spec", lambda name: None)
     with pytest.raises(MachineError, match="needs the package sacrebleu"):
-        prepare_data(recipe_of(tmp_path, data={"generate": True}))
+        prepare_data(recipe_of(tmp_path, data={"generate": "always"}))
 
 
 def test_names_of_the_task() -> None:
@@ -182,14 +182,14 @@ def test_names_of_the_task() -> None:
 
 
 def test_when_evaluations_write(tmp_path: Path) -> None:
-    expected = {None: (False, True), True: (True, True), False: (False, False)}
+    expected = {"after_training": (False, True), "always": (True, True), "never": (False, False)}
     for generate, wanted in expected.items():
         task = build_task(recipe_of(tmp_path, data={"generate": generate}))
         assert tuple(task.writing(during) is not None for during in (True, False)) == wanted
 
 
 def test_what_is_written_is_measured_alike_by_any_number_of_processes(tmp_path: Path) -> None:
-    task = build_task(recipe_of(tmp_path, data={"generate": True, "max_new_tokens": 7}))
+    task = build_task(recipe_of(tmp_path, data={"generate": "always", "max_new_tokens": 7}))
     writing = task.writing(during_training=True)
     assert writing is not None
     answers = {tuple(writing.source(index)): index for index in range(3)}
@@ -215,7 +215,12 @@ def test_what_is_written_is_measured_alike_by_any_number_of_processes(tmp_path: 
 def reverse_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped recipe, trained."""
     folder = tmp_path_factory.mktemp("reverse")
-    overrides = {"data.cache": str(folder / "cache"), "evaluate.every": None, "checkpoint.every": None}
+    overrides = {
+        "data.cache": str(folder / "cache"),
+        "evaluate.every": None,
+        "checkpoint.every": None,
+        "batch.micro": 64,
+    }
     Trainer(recipe="t5/reverse", overrides=overrides, run_dir=folder / "run").train()
     return folder / "run"
 
@@ -225,7 +230,7 @@ def evaluate(run: Path, **data: Any) -> dict[str, Any]:
 
 
 def test_learns_to_write_words_backwards(reverse_run: Path) -> None:
-    found = evaluate(reverse_run, generate=False)
+    found = evaluate(reverse_run, generate="never")
     assert found["token_accuracy"] > 99.5 and found["loss"] < 0.05 and "bleu" not in found
 
 

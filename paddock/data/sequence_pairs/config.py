@@ -40,9 +40,9 @@ class SequencePairsData(DataConfig):
     longest of their micro-batch. Evaluation and prediction take the longest, over sources of like length."""
     language: str = Field("en", pattern="^[a-z]{2,3}$")
     """That of the targets, by its ISO code: BLEU and ROUGE-L compare characters in zh and ja, words in others."""
-    generate: bool | None = None
-    """Whether evaluations also let the model write (exact match, BLEU, ROUGE-L), which takes long. None: those of
-    `paddock evaluate` do, where every process holds a whole model, and those during training do not."""
+    generate: Literal["never", "after_training", "always"] = "after_training"
+    """When evaluations also let the model write (exact match, BLEU, ROUGE-L), which takes long: never; after_training,
+    in `paddock evaluate`, where every process holds a whole model; always, also during training."""
     max_new_tokens: int | None = Field(None, gt=0)
     """Tokens of a target that the model writes, at most; None is target_length."""
     num_beams: int = Field(1, gt=0)
@@ -82,8 +82,8 @@ class SequencePairsData(DataConfig):
                 why = f"data.source = {self.source} has no keys or columns"
                 raise bad_value(f"data.{name}", getattr(self, name), why, "leave it out")
         for name in ("max_new_tokens", "num_beams"):
-            if self.generate is False and getattr(self, name) != type(self).model_fields[name].default:
-                why = "data.generate = False: nothing is written, and it would be ignored"
+            if self.generate == "never" and getattr(self, name) != type(self).model_fields[name].default:
+                why = "data.generate = never: nothing is written, and it would be ignored"
                 raise bad_value(f"data.{name}", getattr(self, name), why, "leave it out")
         if self.source_key == self.target_key:
             raise bad_value("data.target_key", self.target_key, "data.source_key is the same", "name another one")

@@ -183,8 +183,8 @@ def test_bad_tables_and_missing_files(tmp_path: Path) -> None:
         ({"source": "jsonl", "validation": ("x", "y")}, "data.source = jsonl reads 1 file"),
         ({"source": "text", "source_key": "x"}, "has no keys or columns"),
         ({"target_key": "source"}, "data.source_key is the same"),
-        ({"generate": False, "num_beams": 2}, "it would be ignored"),
-        ({"generate": False, "max_new_tokens": 2}, "it would be ignored"),
+        ({"generate": "never", "num_beams": 2}, "it would be ignored"),
+        ({"generate": "never", "max_new_tokens": 2}, "it would be ignored"),
         ({"language": "Chinese"}, "language"),
     ],
 )
