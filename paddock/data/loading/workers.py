@@ -144,6 +144,7 @@ class WorkerBatches(Iterator[Batch]):
             signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
             return iter(self._loader)
         except OSError as error:
+            _abandon(error)
             raise MachineError(
                 "loader workers cannot be started",
                 why=str(error),
@@ -158,6 +159,17 @@ class WorkerBatches(Iterator[Batch]):
         workers = self._running._workers if self._running is not None else []
         wait([worker.sentinel for worker in workers], timeout=1)
         return [_describe_exit(worker.pid, worker.exitcode) for worker in workers if worker.exitcode is not None]
+
+
+def _abandon(error: OSError) -> None:
+    """End what an iterator had started when its making failed, and let it go in silence: its own end would miss what it
+    never had, and say so whenever it happens to be forgotten."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        half_made: Any = frame.f_locals.get("self")
+        if hasattr(half_made, "_shutdown_workers"):
+            half_made._shutdown = True
+            for worker in getattr(half_made, "_workers", []):
+                worker.kill()
 
 
 class _Reporting(Dataset[PackedBatch | WorkerFailure]):

@@ -5,6 +5,9 @@ All workers of this file come from one fork server, so only the first waits for 
 
 from __future__ import annotations
 
+import errno
+import gc
+import multiprocessing.queues
 import os
 import shutil
 import signal
@@ -13,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,6 +149,28 @@ def test_a_batch_that_cannot_be_handed_over_is_an_error() -> None:
         indices(loader, 30)
     assert "File too large" in caught.value.why
     assert "--data.workers 0" in caught.value.fix
+
+
+def test_workers_that_cannot_be_started_are_forgotten_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's iterator, made by half, complains when it is collected: at a moment that nobody knows."""
+    real = multiprocessing.queues.Queue.__init__
+    made: list[Any] = []
+    said: list[Any] = []
+
+    def without_room(queue: Any, *arguments: Any, **options: Any) -> None:
+        made.append(queue)
+        if len(made) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(queue, *arguments, **options)
+
+    monkeypatch.setattr(multiprocessing.queues.Queue, "__init__", without_room)
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    loader = StepLoader(NumberedSamples(), Sampler(2, 2, 1, 0), stack, 0, ENDLESS, workers=2)
+    with loader, pytest.raises(MachineError, match="loader workers cannot be started"):
+        indices(loader, 1)
+    del loader
+    gc.collect()
+    assert len(made) == 3 and said == []
 
 
 SMALL = """
