@@ -7,8 +7,10 @@ allocator, and does not decide how that ends. The entries of our own processes `
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -26,6 +28,7 @@ OUT_OF_MEMORY = re.compile(
     r"failed to map segment|cannot allocate memory|can't allocate memory|std::bad_alloc", re.IGNORECASE
 )
 """How the loader of libraries, the kernel, torch and C++ say it."""
+OUT_OF_FILES, OUT_OF_THREADS = "Too many open files", "can't start new thread"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a process to end, and can be heard."""
 
@@ -68,28 +71,35 @@ def leave(code: int) -> NoReturn:
     _flush_and_exit(code)
 
 
-def too_little_memory(error: BaseException) -> MachineError | None:
-    """What to say if memory ran out, however a library put it; None if that is not what happened."""
-    if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
-        return None
-    words = [line for line in str(error).splitlines() if OUT_OF_MEMORY.search(line)] or ["memory ran out"]
-    limit = _address_space()
-    if limit is None:
-        return MachineError("there is too little memory", why=words[0], fix="use a smaller batch.micro or model")
-    return MachineError(
-        "there is too little address space",
-        why=f"this process may take {limit / 2**30:.2f} GiB of it (ulimit -v): {words[0]}",
-        fix="raise the limit: ulimit -v unlimited",
-    )
+def machine_lacks(error: BaseException) -> MachineError | None:
+    """What to say if memory, files or threads ran out, however a library put it; None if that is not what happened."""
+    words = next((line for line in str(error).splitlines() if OUT_OF_MEMORY.search(line)), "memory ran out")
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
+        limit = _limit("RLIMIT_AS")
+        if limit is None:
+            return MachineError("there is too little memory", why=words, fix="use a smaller batch.micro or model")
+        return MachineError(
+            "there is too little address space",
+            why=f"this process may take {limit / 2**30:.2f} GiB of it (ulimit -v): {words}",
+            fix="raise the limit: ulimit -v unlimited",
+        )
+    if (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)) or OUT_OF_FILES in str(error):
+        allowed = "" if (limit := _limit("RLIMIT_NOFILE")) is None else f" (it may open {limit}: ulimit -n)"
+        fix = "raise the limit: ulimit -n 65536"
+        return MachineError("this process cannot open another file", why=f"{error}{allowed}", fix=fix)
+    if isinstance(error, RuntimeError) and OUT_OF_THREADS in str(error):
+        why = f"{error}: the limit of processes (ulimit -u), of memory (ulimit -v), or of the container is reached"
+        return MachineError("this process cannot start another thread", why=why, fix="raise the limit")
+    return None
 
 
-def _address_space() -> int | None:
-    """The bytes that this process may map; None if there is no limit."""
+def _limit(name: str) -> int | None:
+    """What this process may have of something; None if there is no limit."""
     try:
         import resource
     except ImportError:  # Windows
         return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    limit = resource.getrlimit(getattr(resource, name))[0]
     return None if limit == resource.RLIM_INFINITY else limit
 
 
@@ -168,7 +178,16 @@ def _skip_teardown() -> None:
 
 def _flush_and_exit(code: int) -> NoReturn:
     try:
+        _remove_temporary_folder()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _remove_temporary_folder() -> None:
+    """multiprocessing's, with the socket of its fork server: Python removes it only when it takes itself down."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    folder = multiprocessing and multiprocessing.current_process()._config.get("tempdir")
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)

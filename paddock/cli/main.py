@@ -11,7 +11,7 @@ from importlib import import_module
 
 from paddock import __version__
 from paddock.errors import DataError, UserError, did_you_mean, shown
-from paddock.process import claim, leave, too_little_memory
+from paddock.process import claim, leave, machine_lacks
 from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
 
 VERBS = {
@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
         lead_nowhere(sys.stdout)
         return 0
     except Exception as error:
-        told = None if debug else _refused_path(error) or too_little_memory(error)
+        told = None if debug else _refused_path(error) or machine_lacks(error)
         if told is None:
             raise
         report(told)

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from paddock.devices.adapter import DeviceAdapter
-from paddock.process import too_little_memory
+from paddock.process import machine_lacks
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def probe(adapter: DeviceAdapter, *, names: bool = True) -> Availability:
         found = tuple(adapter.device_name(index) for index in range(count)) if names else ()
         return Availability(True, count, version, names=found)
     except (Exception, SystemExit) as error:  # a vendor's package may do anything on import
-        if (lacking := too_little_memory(error)) is not None:
+        if (lacking := machine_lacks(error)) is not None:
             raise lacking from error
         what = f"{package} is installed but failed" if package else "torch failed"
         first_line = (str(error).strip() or "no message").splitlines()[0]

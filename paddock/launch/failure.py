@@ -17,7 +17,7 @@ from typing import Any
 
 from paddock.errors import MachineError, UserError
 from paddock.messages import PeerFailed, error_from_json, error_to_json
-from paddock.process import STOP_SIGNALS, too_little_memory
+from paddock.process import STOP_SIGNALS, machine_lacks
 
 # How gloo, the TCP store and friends say that somebody else has gone.
 PEER_IS_GONE = re.compile(
@@ -105,7 +105,7 @@ def record(error: BaseException, rank: int, *, errors: Path, reports: Path | Non
     text = "".join(traceback_module.format_exception(error))
     user = None
     code = 1
-    told = error if isinstance(error, UserError) else too_little_memory(error)
+    told = error if isinstance(error, UserError) else machine_lacks(error)
     if told is not None:
         user = error_to_json(told)
         code = told.exit_code

@@ -1,7 +1,9 @@
-"""Where memory runs out, that is what is said: not that a device or a peer is missing."""
+"""Where memory, files or threads run out, that is what is said: not that a device or a peer is missing."""
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from paddock.devices import availability
 from paddock.devices.cuda import CUDA
 from paddock.errors import MachineError
 from paddock.launch import failure
-from paddock.process import too_little_memory
+from paddock.process import machine_lacks
 
 LIMITED = """
 import resource
@@ -46,5 +48,28 @@ def test_of_a_rank_too(tmp_path: Path) -> None:
     assert failure.record(error, 0, errors=tmp_path / "errors", reports=tmp_path) == 3
     told = failure.read(0, 3, 0.0, tmp_path).to_error(tmp_path)
     assert isinstance(told, MachineError) and "too little" in told.what
-    assert too_little_memory(RuntimeError("the bearing broke")) is None
-    assert too_little_memory(MemoryError()) is not None
+    assert machine_lacks(RuntimeError("the bearing broke")) is None
+    assert machine_lacks(OSError(errno.ENOENT, "No such file", "x")) is None
+    assert machine_lacks(MemoryError()) is not None
+
+
+def test_files_and_threads_that_run_out() -> None:
+    files = machine_lacks(OSError(errno.EMFILE, os.strerror(errno.EMFILE), "METADATA"))
+    assert files is not None and "cannot open another file" in files.what and "ulimit -n" in files.why
+    threads = machine_lacks(RuntimeError("can't start new thread"))
+    assert threads is not None and "cannot start another thread" in threads.what
+
+
+LEAVING = """
+import multiprocessing.util, os, sys
+from paddock.process import leave
+print(multiprocessing.util.get_temp_dir(), flush=True)
+leave(3)
+"""
+
+
+def test_a_process_that_leaves_takes_its_temporary_folder_along(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, env=environment)
+    assert done.returncode == 3 and done.stdout.startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
