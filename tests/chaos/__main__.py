@@ -37,7 +37,7 @@ def main() -> int:
     verdicts: list[Verdict] = []
     try:
         campaign.prepare()
-        first, count = (options.only, 1) if options.only is not None else (0, options.faults)
+        first, count = (options.only, 1) if options.only is not None else (options.first, options.faults)
         for verdict in campaign.faults(first, count):
             verdicts.append(verdict)
             if not options.quiet:
@@ -62,6 +62,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python tests/chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=len(KINDS), help="how many")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with fault K: parts of a campaign")
     parser.add_argument("--seed", type=int, default=0, help="decides moments and sizes")
     parser.add_argument("--kinds", nargs="*", default=[], help=f"only these, in this order: {', '.join(KINDS)}")
     parser.add_argument("--processes", type=int, nargs="*", choices=(1, 2), default=[1, 2], help="of the runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -148,7 +149,8 @@ class Campaign:
         if attempt.code not in CODES and not (dies and attempt.code < 0):
             verdict.lost.append(f"it ended with {attempt.code}")
         text = attempt.text()
-        if "Traceback (most recent call last)" in text or attempt.code == 1:
+        # torch's own warnings may quote one, behind their prefix.
+        if re.search(r"^Traceback \(most recent call last\)", text, re.MULTILINE) or attempt.code == 1:
             verdict.lost.append("a traceback: " + next((line for line in reversed(text.splitlines()) if line), ""))
         if attempt.code > 0 and attempt.code < 8 and "error: " not in text and verdict.kind != "closed_streams":
             verdict.lost.append(f"it ended with {attempt.code}, and no word about it")
