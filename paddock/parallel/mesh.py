@@ -54,34 +54,25 @@ def build_mesh(layout: Layout, rank: int, device_type: str) -> Mesh:
     return Mesh(layout, rank, _grid(shape, device_type, dist.group.WORLD))
 
 
-_grids: list[tuple[dist.ProcessGroup, DeviceMesh]] = []
-"""All meshes that were made in this process, each with the world that it was made in."""
-
-
 @cache
 def _grid(shape: tuple[int, int, int], device_type: str, everyone: dist.ProcessGroup) -> DeviceMesh:
     """Kept for the next time: process groups hold sockets, and tensors remember the mesh that they first met."""
-    grid = init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, DATA, TENSOR))
-    _grids.append((everyone, grid))
-    return grid
+    return init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, DATA, TENSOR))
 
 
-def group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
-    """The group of just these processes, found among those that there are or made by its members alone: nobody else
-    takes part, however many such groups a layout has."""
-    world = dist.group.WORLD
-    assert world is not None
-    return _group_of(ranks, world)
+def group_of_stages(processes: tuple[int, ...], mesh: Mesh) -> dist.ProcessGroup | None:
+    """The group of some of the pipeline's processes, at this one's place in the other dimensions; None if it is not
+    among them. Called by all processes of the job, in one order."""
+    if len(processes) == mesh.layout.pipeline:
+        return mesh.group(PIPELINE)
+    return _columns(processes, mesh.layout.data * mesh.layout.tensor, dist.group.WORLD)
 
 
 @cache
-def _group_of(ranks: tuple[int, ...], everyone: dist.ProcessGroup) -> dist.ProcessGroup:
-    # torch names a group that is made so after its ranks, but where it knows a group of the same ranks also after the
-    # number of groups in this process, which the members need not have alike: then they would wait for ever.
-    rows = [grid[name].get_group() for world, grid in _grids if world is everyone for name in (PIPELINE, DATA, TENSOR)]
-    for group in (everyone, *rows):
-        if tuple(dist.get_process_group_ranks(group)) == ranks:
-            return group
-    made = dist.new_group(list(ranks), use_local_synchronization=True)
-    assert isinstance(made, dist.ProcessGroup)
-    return made
+def _columns(processes: tuple[int, ...], width: int, everyone: dist.ProcessGroup) -> dist.ProcessGroup | None:
+    # Everybody makes all of them. A group that its members make alone is named by torch after the number of groups
+    # that a process is in; members of several (T5's first stage shares the embedding with one and the position bias
+    # with others) have other numbers, and would wait for each other for ever.
+    ranks = [[process * width + place for process in processes] for place in range(width)]
+    own: dist.ProcessGroup | None = dist.new_subgroups_by_enumeration(ranks)[0]
+    return own

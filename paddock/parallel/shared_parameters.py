@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paddock.parallel.mesh import Mesh, group_of
+from paddock.parallel.mesh import Mesh, group_of_stages
 from paddock.parallel.placement import local
 
 
@@ -31,14 +31,15 @@ class SharedParameters:
         self.counted_elsewhere: list[nn.Parameter] = []
         """Copies that are not the first: a norm over the whole model counts each parameter once."""
         self._copies: list[tuple[list[nn.Parameter], dist.ProcessGroup | None]] = []
-        for name, stages in sorted(holders.items()):  # in one order everywhere: groups overlap
+        for name, stages in sorted(holders.items()):  # in one order everywhere: groups are made together, and overlap
             if len(stages) < 2:
                 continue
+            processes = tuple(sorted({process_of[stage] for stage in stages}))
+            group = group_of_stages(processes, mesh) if len(processes) > 1 else None
             copies = {stage: here[stage].get_parameter(name) for stage in stages if stage in here}
             self.counted_elsewhere += [copy for stage, copy in copies.items() if stage != stages[0]]
             if copies and next(iter(copies.values())).requires_grad:
-                processes = sorted({process_of[stage] for stage in stages})
-                self._copies.append((list(copies.values()), _group(tuple(processes), mesh)))
+                self._copies.append((list(copies.values()), group))
 
     def sum_gradients(self) -> None:
         """Give every copy the sum of the gradients of all."""
@@ -67,11 +68,3 @@ def _gradient(copy: nn.Parameter) -> Tensor:
     if copy.grad is None:
         copy.grad = torch.zeros_like(copy)
     return copy.grad
-
-
-def _group(processes: tuple[int, ...], mesh: Mesh) -> dist.ProcessGroup | None:
-    """Those of the pipeline's processes that have this one's place in the other dimensions; None if it is alone."""
-    if len(processes) == 1:
-        return None
-    width = mesh.layout.data * mesh.layout.tensor
-    return group_of(tuple(process * width + mesh.rank % width for process in processes))

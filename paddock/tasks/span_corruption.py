@@ -26,7 +26,7 @@ RANDOM_SENTINELS = 100
 class SpanCorruptionTask(PassageTask):
     """Passages with spans cut out as the source, and the spans as the target."""
 
-    next_command: ClassVar[str] = "evaluate {run}"
+    next_command: ClassVar[str] = 'generate {run} --prompt "… <extra_id_0> …"'
 
     @classmethod
     def prepare(cls, data: DataConfig, tokenizer: TokenizerConfig, model: ModelConfig) -> PreparedCorpus:
