@@ -65,14 +65,16 @@ def group_of_stages(processes: tuple[int, ...], mesh: Mesh) -> dist.ProcessGroup
     among them. Called by all processes of the job, in one order."""
     if len(processes) == mesh.layout.pipeline:
         return mesh.group(PIPELINE)
-    return _columns(processes, mesh.layout.data * mesh.layout.tensor, dist.group.WORLD)
+    return _column(processes, mesh.layout.data * mesh.layout.tensor, mesh.rank, dist.group.WORLD)
 
 
 @cache
-def _columns(processes: tuple[int, ...], width: int, everyone: dist.ProcessGroup) -> dist.ProcessGroup | None:
-    # Everybody makes all of them. A group that its members make alone is named by torch after the number of groups
-    # that a process is in; members of several (T5's first stage shares the embedding with one and the position bias
-    # with others) have other numbers, and would wait for each other for ever.
-    ranks = [[process * width + place for process in processes] for place in range(width)]
-    own: dist.ProcessGroup | None = dist.new_subgroups_by_enumeration(ranks)[0]
-    return own
+def _column(processes: tuple[int, ...], width: int, rank: int, everyone: object) -> dist.ProcessGroup | None:
+    # Its members make it alone, so that a job of many columns does not wait for each of them. torch names such a group
+    # after its ranks and the number of groups that a process is in: so everybody makes one every time, those outside
+    # one of themselves, or members of several (T5's first stage shares the embedding with one, the position bias with
+    # others) would know a group by other names, and wait for each other for ever.
+    ranks = [process * width + rank % width for process in processes]
+    made = dist.new_group(ranks if rank in ranks else [rank], use_local_synchronization=True)
+    assert isinstance(made, dist.ProcessGroup)
+    return made if rank in ranks else None
