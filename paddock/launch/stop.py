@@ -27,13 +27,16 @@ SECONDS_BETWEEN_LOOKS = 0.2
 STOPPING = "stopping once what is under way is done and saved; press Ctrl-C again to stop at once"
 
 _held: str | None = None
+_has_launcher = False
 _saying: threading.Thread | None = None
 
 
 class StopRequest:
     """While open, the first SIGINT, SIGTERM or SIGHUP sets `requested`; a SIGINT after that exits at once.
 
-    Further others change nothing: schedulers like to repeat them, and a checkpoint may be half written.
+    Further others change nothing: schedulers like to repeat them, and a checkpoint may be half written. Nor does a
+    second SIGINT in a process that has a launcher: it may be the first one again, sent to all processes and passed on
+    by the launcher, who ends them itself when it is asked twice.
     """
 
     def __init__(self) -> None:
@@ -63,7 +66,7 @@ class StopRequest:
         if self.requested is None:
             self.requested = signal.Signals(number).name
             _say_so()
-        elif number == signal.SIGINT:
+        elif number == signal.SIGINT and not _has_launcher:
             os._exit(EXIT_AT_ONCE)
 
 
@@ -102,8 +105,11 @@ class _Watch:
 def hold_signals() -> None:
     """Keep early stop signals for the StopRequest that a starting worker is about to open.
 
-    Without this, a Ctrl-C during the seconds of importing would kill some ranks and spare others.
+    Without this, a Ctrl-C during the seconds of importing would kill some ranks and spare others. Called in the ranks
+    of a launcher of ours.
     """
+    global _has_launcher
+    _has_launcher = True
     _Watch()  # for as long as the process lives
     for number in heard_signals():
         signal.signal(number, _hold)
@@ -111,8 +117,6 @@ def hold_signals() -> None:
 
 def _hold(number: int, frame: FrameType | None) -> None:
     global _held
-    if _held is not None and number == signal.SIGINT:
-        os._exit(EXIT_AT_ONCE)
     if _held is None:
         _held = signal.Signals(number).name
         _say_so()

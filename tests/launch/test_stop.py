@@ -42,6 +42,21 @@ def test_what_nohup_started_does_not_hear_of_its_terminal():
     assert (done.stdout, done.stderr, done.returncode) == ("None\n", "", 0)
 
 
+def test_a_rank_hears_the_same_interrupt_from_all_sides():
+    """Sent to every process of a job, and passed on by the launcher: a rank has it twice, and saves all the same."""
+    code = (
+        "import os, signal\n"
+        "from paddock.launch.stop import StopRequest, hold_signals\n"
+        "hold_signals()\n"
+        "with StopRequest() as stop:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('saved', stop.requested, flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("saved SIGINT\n", 0)
+
+
 def test_second_interrupt_exits_at_once():
     code = (
         "import os, signal\n"
