@@ -13,7 +13,7 @@ from paddock.config.load import merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_layout
 from paddock.errors import ConfigError, bad_value, did_you_mean, shown
-from paddock.parallel.config import Layout, ParallelConfig, RecomputeMode, ScheduleName, ShardMode
+from paddock.parallel.config import Layout, ParallelConfig, RecomputeMode, ScheduleName, ShardMode, divisors
 from paddock.parallel.legality import takes_micro_batches
 from paddock.training.batch import plan_batch
 
@@ -98,7 +98,7 @@ def _read_word(word: str, text: str) -> tuple[str, Any]:
 
 
 def _candidates(world: int) -> Iterator[ParallelConfig]:
-    sizes = [size for size in range(1, world + 1) if world % size == 0]
+    sizes = divisors(world)
     for pipeline in sizes:
         for tensor in (size for size in sizes if world // pipeline % size == 0):
             data = world // pipeline // tensor

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paddock.config.recipe import Recipe
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, bad_value
-from paddock.parallel.config import Layout, derive_layout
+from paddock.parallel.config import Layout, derive_layout, divisors
 from paddock.parallel.legality import (
     check_compile,
     check_device,
@@ -141,8 +141,7 @@ def _advice(recipe: Recipe, plan: BatchPlan) -> str:
     """How to get a number of micro-batches that the schedule takes, from the same global batch if it can be."""
     parallel, batch = recipe.parallel, recipe.batch
     share = plan.micro * plan.accumulation
-    divisors = [count for count in range(1, share + 1) if share % count == 0]
-    legal = [count for count in divisors if takes_micro_batches(parallel.schedule, parallel.pipeline, count)][:3]
+    legal = [count for count in divisors(share) if takes_micro_batches(parallel.schedule, parallel.pipeline, count)][:3]
     if not legal:
         return f"set --batch.global {2 * parallel.pipeline * plan.micro * plan.data}"
     if batch.micro is None or batch.global_ is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Self
 
 from paddock.errors import bad_value
+from paddock.parallel.config import divisors
 from paddock.parallel.schedules import BEGIN as BEGIN
 from paddock.parallel.schedules import FINISH as FINISH
 from paddock.schema import ConfigModel
@@ -152,8 +153,7 @@ class ModelConfig(ConfigModel):
 def check_heads(hidden: int, heads: int) -> None:
     """Attention heads must divide the width, or an error that names numbers near by that do."""
     if hidden % heads:
-        near = [n for n in range(1, hidden + 1) if hidden % n == 0]
-        near.sort(key=lambda n: abs(n - heads))
+        near = sorted(divisors(hidden), key=lambda n: abs(n - heads))
         raise bad_value(
             "model.heads",
             heads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -57,6 +58,12 @@ class Layout:
         return f"data {self.data} × tensor {self.tensor} × pipeline {self.pipeline}"
 
 
+def divisors(value: int) -> list[int]:
+    """The whole numbers that a positive one divides by, in order."""
+    low = [number for number in range(1, math.isqrt(value) + 1) if value % number == 0]
+    return low + [value // number for number in reversed(low) if number * number < value]
+
+
 def derive_layout(config: ParallelConfig, world: int) -> Layout:
     """Fill in `data: auto` and check that the product is the number of processes."""
     inner = config.tensor * config.pipeline
@@ -66,7 +73,7 @@ def derive_layout(config: ParallelConfig, world: int) -> Layout:
             f"{config.tensor} × {config.pipeline} = {inner}",
             f"{world} process{'es do' if world > 1 else ' does'} not divide by {inner}",
             f"start a multiple of {inner} processes (--nproc-per-node), or choose tensor × pipeline from "
-            + ", ".join(str(size) for size in range(1, world + 1) if world % size == 0),
+            + ", ".join(map(str, divisors(world))),
         )
     data = world // inner if config.data == "auto" else config.data
     if data * inner != world:

@@ -12,7 +12,7 @@ from typing import get_args
 
 from paddock.devices import DeviceAdapter
 from paddock.errors import ConfigError, bad_value
-from paddock.parallel.config import ParallelConfig, ScheduleName
+from paddock.parallel.config import ParallelConfig, ScheduleName, divisors
 from paddock.parallel.schedules import FOLDED, LOOPED, SPLIT_BACKWARD, default_count
 
 DEFAULT = ParallelConfig()
@@ -31,7 +31,7 @@ def check_tensor(config: ParallelConfig, parted: Mapping[str, int], vocabulary: 
     if not parted:
         raise bad_value("parallel.tensor", tensor, "this model is not cut over tensor processes", _legal([1]))
     common = math.gcd(*parted.values())
-    legal = [count for count in range(1, common + 1) if common % count == 0]
+    legal = divisors(common)
     for name, size in parted.items():
         if size % tensor:
             raise bad_value("parallel.tensor", tensor, f"{size} {name} do not divide by {tensor}", _legal(legal))

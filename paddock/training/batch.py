@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddock.errors import ConfigError, bad_value
-from paddock.parallel.config import Layout
+from paddock.parallel.config import Layout, divisors
 from paddock.training.config import BatchConfig
 
 
@@ -48,7 +48,7 @@ def plan_batch(config: BatchConfig, data: int) -> BatchPlan:
             total,
             f"it does not divide by micro {micro} × data {data} = {micro * data}",
             f"set --batch.global {_around(total, micro * data)}, or --batch.micro "
-            + " or ".join(map(str, _divisors(total // data)[-3:] if total % data == 0 else [1])),
+            + " or ".join(map(str, divisors(total // data)[-3:] if total % data == 0 else [1])),
         )
     derived = total // (micro * data)
     if accumulation not in (None, derived):
@@ -82,7 +82,3 @@ def _no_batch() -> ConfigError:
 def _around(value: int, unit: int) -> str:
     below = value // unit * unit
     return f"{below} or {below + unit}" if below else str(unit)
-
-
-def _divisors(value: int) -> list[int]:
-    return [n for n in range(1, value + 1) if value % n == 0]

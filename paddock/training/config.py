@@ -9,15 +9,18 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from paddock.errors import ConfigError, bad_value
 from paddock.schema import ConfigModel
 
+MOST_SAMPLES = 2**40
+"""In a batch: more than anybody has, and few enough to look for the sizes that it divides into."""
+
 
 class BatchConfig(ConfigModel):
     """global = micro × data × accumulation; what is None follows from the rest."""
 
-    micro: int | None = Field(4, gt=0)
+    micro: int | None = Field(4, gt=0, le=MOST_SAMPLES)
     """Micro-batch size: samples that go through a process at once."""
-    global_: int | None = Field(None, alias="global", gt=0)
+    global_: int | None = Field(None, alias="global", gt=0, le=MOST_SAMPLES)
     """Global batch size: samples in an optimizer step, over all processes; the layout never changes it."""
-    accumulation: int | None = Field(None, gt=0)
+    accumulation: int | None = Field(None, gt=0, le=MOST_SAMPLES)
     """Gradient accumulation steps: micro-batches in an optimizer step, on each process."""
 
 

@@ -10,7 +10,7 @@ from random import Random
 from engine import Reader, files_in, scratch
 from mutation import Files, damage_bytes, damage_text, json_mutator
 
-from paddock.config.tokenizer_of_weights import _is_uncased
+from paddock.config.tokenizer_of_weights import _said
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
 from paddock.testing.texts import word_tokenizer
 
@@ -19,7 +19,8 @@ KNOWN = ["berlin is in germany " * 3, "the capital of germany is berlin", "who i
 
 
 def read_tokenizer(folder: Path) -> object:
-    _is_uncased(folder)
+    _said("wordpiece", folder)
+    _said("sentencepiece", folder)
     found = load_tokenizer_folder(folder)
     if found is None:
         return None

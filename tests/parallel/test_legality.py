@@ -8,7 +8,7 @@ import pytest
 
 from paddock.devices import all_adapters
 from paddock.errors import ConfigError
-from paddock.parallel.config import ParallelConfig, ScheduleName
+from paddock.parallel.config import ParallelConfig, ScheduleName, divisors
 from paddock.parallel.legality import (
     check_compile,
     check_device,
@@ -22,6 +22,7 @@ from paddock.parallel.legality import (
 )
 from paddock.parallel.schedules import bubble_fraction, default_count
 
+LENGTHS = {"data.sequence-length": 128}
 SMALL = {"heads": 12, "feed-forward columns": 3072}
 
 
@@ -62,18 +63,18 @@ def test_legal_micro_batches_in_words(schedule: ScheduleName, pipeline: int, cou
 )
 def test_impossible_tensor_layouts(layout: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_tensor(ParallelConfig(**layout), SMALL, 50257, 128)
+        check_tensor(ParallelConfig(**layout), SMALL, 50257, LENGTHS)
 
 
 def test_feed_forward_columns_divide_too() -> None:
     with pytest.raises(ConfigError, match=r"9 feed-forward columns do not divide by 2(.|\n)*legal: 1, 3$"):
-        check_tensor(ParallelConfig(tensor=2), {"heads": 12, "feed-forward columns": 9}, 50257, 128)
+        check_tensor(ParallelConfig(tensor=2), {"heads": 12, "feed-forward columns": 9}, 50257, LENGTHS)
 
 
 def test_every_tensor_process_needs_a_token() -> None:
     with pytest.raises(ConfigError, match=r"vocabulary of 9 tokens(.|\n)*legal: 1, 2, 3$"):
-        check_tensor(ParallelConfig(tensor=4), SMALL, 9, 128)
-    check_tensor(ParallelConfig(tensor=4), SMALL, 10, 128)  # 3, 3, 3 and 1
+        check_tensor(ParallelConfig(tensor=4), SMALL, 9, LENGTHS)
+    check_tensor(ParallelConfig(tensor=4), SMALL, 10, LENGTHS)  # 3, 3, 3 and 1
 
 
 @pytest.mark.parametrize(
@@ -161,3 +162,9 @@ def test_compiled_blocks_and_split_backward_passes() -> None:
     with pytest.raises(ConfigError, match=r"train\.compile = on(.|\n)*selective chooses among operations"):
         check_compile(ParallelConfig(recompute="selective"), "on")
     assert not may_compile(ParallelConfig(recompute="selective")) and may_compile(ParallelConfig(recompute="full"))
+
+
+def test_divisors() -> None:
+    for value in (1, 2, 36, 97, 360):
+        assert divisors(value) == [number for number in range(1, value + 1) if value % number == 0]
+    assert divisors(2**40)[-2:] == [2**39, 2**40]
