@@ -133,6 +133,8 @@ def test_initial_weights_spread_as_theirs(kind: str) -> None:
         for name in rule.names:
             part = rule.part_of_theirs(value, name)
             expected = theirs[name].detach()
+            if name == "lm_head.weight":  # begins as a product, or the first loss would be several times a guess's
+                expected = expected * ours.config.hidden**-0.5
             few = 3.0 * expected.numel() ** -0.5  # of random numbers, a mean and a spread are known so well only
             assert part.mean().item() == pytest.approx(
                 expected.mean().item(), abs=2 * few * expected.std().item() + 1e-6

@@ -183,13 +183,17 @@ class T5(Model):
         return scores
 
     def initial(self, name: str) -> Initial:
-        """As Mesh TensorFlow begins: attention is not scaled, so that queries begin smaller."""
+        """As Mesh TensorFlow begins: attention is not scaled, so that queries begin smaller. A head of its own begins
+        as a product does, so that the first loss is about that of a guess; transformers', with numbers around 1, begins
+        at several times that."""
         config, module = self.config, name.removesuffix(".weight").rsplit(".", 1)[-1]
         factor, into = config.init_factor, config.init_factor * config.hidden**-0.5
         if "norm" in name:
             return Initial(constant=factor)
-        if name in ("embedding.token.weight", "output.weight"):
+        if name == "embedding.token.weight":
             return Initial(std=factor)
+        if name == "output.weight":
+            return Initial(std=into)
         if module == "qkv":
             smaller = config.head_size**-0.5
             return Initial(std=into, rows=((config.head_size, smaller), (2 * config.head_size, 1.0)))
