@@ -16,7 +16,7 @@ from paddock.alignment.trace import Trace
 from paddock.config.layouts import with_layout
 from paddock.errors import NumericsError
 from paddock.models.config import IGNORED
-from paddock.models.layers import attention, dropout
+from paddock.models.layers import blocked_attention, dropout
 from paddock.models.layers.cross_entropy import linear_cross_entropy
 from paddock.parallel.config import Layout
 from paddock.parallel.engine import Engine
@@ -54,12 +54,12 @@ def watch_dropout(rank: int, values: dict[str, Any]) -> tuple[list[int], list[in
         for block in engine.models[0].unit_modules():  # type: ignore[operator]
             block.register_forward_hook(lambda module, inputs, output: outputs.append(local(output.detach()).clone()))
 
-    for module in (dropout, attention):
+    for module in (dropout, blocked_attention):
         module.draw_seed = record  # type: ignore[attr-defined]
     try:
         trace_recipe(values, watch)
     finally:
-        for module in (dropout, attention):
+        for module in (dropout, blocked_attention):
             module.draw_seed = draw  # type: ignore[attr-defined]
     return whole, shared, outputs
 

@@ -19,7 +19,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import arithmetic_of
 from paddock.evaluation import held_out
 from paddock.evaluation.written import judge_written
-from paddock.inference.sampling import SamplingOptions
+from paddock.inference.options import GenerationOptions
 from paddock.models.registry import parameter_names
 from paddock.tasks.registry import build_task
 from paddock.testing.layouts import T5, this_world, trace_all
@@ -41,7 +41,7 @@ def recipe_in(cache: Path) -> Recipe:
     return recipe_from_dict(merge(load_recipe("t5/reverse").to_dict(), changes))
 
 
-def turn_round(model: nn.Module, sources: Sequence[Sequence[int]], options: SamplingOptions) -> list[list[int]]:
+def turn_round(model: nn.Module, sources: Sequence[Sequence[int]], options: GenerationOptions) -> list[list[int]]:
     """Stands in for a model that turns round what it reads, token by token."""
     return [list(source[-2::-1]) for source in sources]
 
