@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 
 from mutation import Files, Mutator, mutate_files
 
+import paddock
 from paddock.errors import UserError
 
 SECONDS = 5
@@ -248,12 +249,16 @@ def _judge_refusal(error: UserError) -> Outcome:
     return Outcome("refused", str(error))
 
 
+PACKAGE = Path(paddock.__file__).parent
+
+
 def _name(error: BaseException) -> str:
     """The error, and the last of our own lines that it passed: one finding has one name."""
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if f"{os.sep}paddock{os.sep}" in frame.filename:
-            place = f" in {frame.filename.rpartition(f'{os.sep}paddock{os.sep}')[2]}:{frame.name}"
+        file = Path(frame.filename)
+        if file.is_relative_to(PACKAGE):
+            place = f" in {file.relative_to(PACKAGE).as_posix()}:{frame.name}"
     return f"{type(error).__name__}{place}"
 
 
