@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -51,5 +52,6 @@ def main(arguments: list[str]) -> None:
         trim = TrimVocabulary(options.trim_vocab, options.json_keys, options.vocab_multiple)
     elif options.vocab_multiple != 1:
         raise bad_value("--vocab-multiple", options.vocab_multiple, "nothing is trimmed", "add --trim-vocab CORPUS")
-    convert(options.source, options.destination, options.to, options.dtype, trim)
+    for line in convert(options.source, options.destination, options.to, options.dtype, trim):
+        print(line, file=sys.stderr)
     print(options.destination)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,8 +65,8 @@ def convert(
     to: Literal["huggingface", "paddock"],
     dtype: str,
     trim: TrimVocabulary | None = None,
-) -> Path:
-    """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what was read."""
+) -> list[str]:
+    """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what to say."""
     path = user_path(source)
     if destination.exists():
         raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
@@ -82,14 +81,14 @@ def convert(
             if path.exists()
             else "check the path",
         )
-    opened = open_folder(path) if is_theirs else open_checkpoint(path)
+    opened, said = open_folder(path) if is_theirs else open_checkpoint(path), list[str]()
     if trim is not None:
-        opened = trim_vocabulary(opened, trim)
+        opened, said = trim_vocabulary(opened, trim)
     if to == "huggingface":
         _export(opened, destination, dtype)
     else:
         _import(opened, destination)
-    return opened.path
+    return said
 
 
 def open_folder(path: Path) -> Source:
@@ -189,8 +188,9 @@ class TrimVocabulary:
     """The vocabulary is filled up to a multiple of this."""
 
 
-def trim_vocabulary(source: Source, trim: TrimVocabulary) -> Source:
-    """The same model with the tokens that corpora use, and those with a meaning of their own, alone."""
+def trim_vocabulary(source: Source, trim: TrimVocabulary) -> tuple[Source, list[str]]:
+    """The same model with the tokens that corpora use, and those with a meaning of their own, alone; and its sizes
+    before and after, in words."""
     config, tensors = source.config, family_named(source.config.family).vocabulary_tensors(source.config)
     if not tensors:
         raise ConfigError(
@@ -209,8 +209,8 @@ def trim_vocabulary(source: Source, trim: TrimVocabulary) -> Source:
     start = int(np.flatnonzero(trimmed.kept == config.start_token())[0])
     smaller = type(config)(**{**config.model_dump(), "vocab": len(rows), "decoder_start": start})
     weights = _Rows(source.weights, tensors, torch.from_numpy(rows))
-    _tell(config, smaller, tokenizer, trimmed.tokenizer)
-    return replace(source, config=smaller, weights=weights, tokenizer=trimmed.tokenizer, folders=())
+    said = _sizes(config, smaller, tokenizer, trimmed.tokenizer)
+    return replace(source, config=smaller, weights=weights, tokenizer=trimmed.tokenizer, folders=()), said
 
 
 def _tokenizer_to_trim(source: Source) -> Tokenizer:
@@ -253,7 +253,7 @@ class _Rows(Mapping[str, Tensor]):
         return len(self._weights)
 
 
-def _tell(before: ModelConfig, after: ModelConfig, tokenizer: Tokenizer, trimmed: Tokenizer) -> None:
+def _sizes(before: ModelConfig, after: ModelConfig, tokenizer: Tokenizer, trimmed: Tokenizer) -> list[str]:
     sizes = [config.num_parameters() for config in (before, after)]
     told = {
         "tokens": f"{tokenizer.vocab_size:,} → {trimmed.vocab_size:,}",
@@ -261,8 +261,7 @@ def _tell(before: ModelConfig, after: ModelConfig, tokenizer: Tokenizer, trimmed
         "parameters": " → ".join(map(count, sizes)),
         "size": " → ".join(bytes_(4 * size) for size in sizes) + " in float32",
     }
-    for name, value in told.items():
-        print(f"{name:<11} {value}", file=sys.stderr)
+    return [f"{name:<11} {value}" for name, value in told.items()]
 
 
 def _data_for(config: ModelConfig) -> dict[str, int]:

@@ -12,7 +12,7 @@ from paddock.data.language.masking import MaskedLanguageModel, MaskOptions, Mask
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.tokenizers.load import Tokenizer, check_fits
 from paddock.models.config import IGNORED, ModelConfig
-from paddock.tasks.passages import PassageTask
+from paddock.tasks.corpora import PassageTask
 from paddock.tasks.task import Batch, Sample
 
 SPECIAL = ("cls", "sep", "mask", "pad")

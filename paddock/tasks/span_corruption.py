@@ -14,7 +14,7 @@ from paddock.data.tokenizers.interface import missing_sentinel
 from paddock.data.tokenizers.load import Tokenizer, check_fits
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig, SampleShape
-from paddock.tasks.passages import PassageTask
+from paddock.tasks.corpora import PassageTask
 from paddock.tasks.task import Batch, Sample
 
 SPECIAL = ("pad", "end_of_text")

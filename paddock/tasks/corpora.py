@@ -1,0 +1,99 @@
+"""What tasks share that learn from a corpus of tokens, or from a blend of several."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from paddock.data.cache import ArrayCache, cache_beside, cache_folder
+from paddock.data.config import TokensConfig
+from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.language.blend import BlendedSamples, ChainedSamples, blend_weights, describe_blend
+from paddock.data.language.corpus import Corpus, SyntheticCorpus, split_documents
+from paddock.data.language.passages import EvaluationPassages, Objective, TrainingPassages
+from paddock.data.language.prepare import PreparedCorpus
+from paddock.data.language.windows import TrainingSamples
+from paddock.errors import DataError
+from paddock.models.config import IGNORED
+from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
+
+
+class CorpusTask(Task):
+    """Learns from parts of the documents of each corpus, of which a kind of task makes samples."""
+
+    measures: ClassVar[Mapping[str, Goal]] = {"loss": "MINIMIZE", "perplexity": "MINIMIZE"}
+    judges_outputs: ClassVar[bool] = False
+
+    def __init__(self, data: TokensConfig, prepared: PreparedCorpus, vocab: int, random_length: int, seed: int) -> None:
+        """Without a corpus there are random tokens below `vocab`, in documents of `random_length`."""
+        self._data, self._seed, self._blend = data, seed, prepared.prefixes
+        self._corpora: list[Corpus] = [IndexedTokens(prefix) for _, prefix in self._blend]
+        if not self._corpora:
+            self._corpora = [SyntheticCorpus(vocab, random_length, seed)]
+        self._parts = [split_documents(len(corpus.documents) - 1, data.split) for corpus in self._corpora]
+
+    @abstractmethod
+    def training_part(
+        self, corpus: Corpus, documents: range, cache: ArrayCache | None
+    ) -> TrainingSamples | TrainingPassages:
+        """Endless samples of some documents."""
+
+    @abstractmethod
+    def validation_part(self, corpus: Corpus, documents: range) -> Sequence[Sample]:
+        """Every sample of some documents."""
+
+    def training_samples(self) -> Samples:
+        parts = []
+        for corpus, (documents, *_) in zip(self._corpora, self._parts, strict=True):
+            cache = cache_beside(corpus, cache_folder(self._data)) if isinstance(corpus, IndexedTokens) else None
+            parts.append(self.training_part(corpus, documents, cache))
+        if len(parts) == 1:
+            return parts[0]
+        return BlendedSamples(parts, blend_weights(self._blend, [part.tokens for part in parts]), self._seed)
+
+    def validation_samples(self) -> Sequence[Sample]:
+        documents = [part[1] for part in self._parts]
+        samples = ChainedSamples(
+            [self.validation_part(corpus, part) for corpus, part in zip(self._corpora, documents, strict=True)]
+        )
+        if not len(samples):
+            total = sum(len(corpus.documents) - 1 for corpus in self._corpora)
+            raise DataError(
+                "the validation part is empty",
+                why=f"data.split {list(self._data.split)} leaves it {sum(map(len, documents))} of {total} documents",
+                fix="give the second weight of --data.split a larger value, or set --evaluate.every None",
+            )
+        return samples
+
+    def fingerprint(self) -> dict[str, int | str]:
+        content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])
+        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
+
+    def held_out_fingerprint(self) -> dict[str, int | str]:
+        content = describe_blend(self._blend, self._corpora, [part[1] for part in self._parts])
+        return {"data.sequence_length": self._data.sequence_length, HELD_OUT_DATA: content}
+
+    def count(self, batch: Batch) -> int:
+        return int((batch["labels"] != IGNORED).sum())
+
+    def metrics(self, judgement: Judgement) -> dict[str, float]:
+        loss = judgement.sums["loss"] / max(judgement.sums["count"], 1.0)
+        return {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
+
+
+class PassageTask(CorpusTask):
+    """Passages, of which an objective makes samples: masked language modelling, span corruption."""
+
+    def __init__(
+        self, data: TokensConfig, prepared: PreparedCorpus, objective: Objective, vocab: int, seed: int
+    ) -> None:
+        super().__init__(data, prepared, vocab, data.sequence_length, seed)
+        self._objective = objective
+
+    def training_part(self, corpus: Corpus, documents: range, cache: ArrayCache | None) -> TrainingPassages:
+        return TrainingPassages(corpus, documents, self._objective, self._seed, cache=cache)
+
+    def validation_part(self, corpus: Corpus, documents: range) -> Sequence[Sample]:
+        return EvaluationPassages(corpus, documents, self._objective, self._seed)
