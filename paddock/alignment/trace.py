@@ -20,7 +20,7 @@ from paddock.tasks.task import Batch, Task
 from paddock.training.feed import StepFeed
 from paddock.training.optimizer import build_optimizer
 from paddock.training.precision import LossScale
-from paddock.training.run import engine_for, rate_for
+from paddock.training.run import chosen_products, engine_for, rate_for
 from paddock.training.step import TrainingStep
 
 
@@ -84,7 +84,10 @@ def record_trace(
     sampler = Sampler(batch.micro, batch.accumulation, batch.data, engine.mesh.data_rank)
     trace = Trace()
     engine.train()
-    with StepLoader(samples, sampler, task.collate, 0, steps * batch.total) as loader:
+    with (
+        chosen_products(recipe, world),
+        StepLoader(samples, sampler, task.collate, 0, steps * batch.total) as loader,
+    ):
         feed = StepFeed(loader, task, world, steps=steps, counts=engine.leads_replica)
         for number in range(steps):
             work = feed.take()

@@ -9,6 +9,7 @@ from pydantic import Field, create_model
 
 from paddock.checkpoint.config import CheckpointConfig
 from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.devices.config import DeviceConfig
 from paddock.errors import bad_value
 from paddock.models.config import ModelConfig
 from paddock.models.registry import config_class
@@ -49,6 +50,8 @@ class Recipe(ConfigModel):
     """Number formats."""
     train: TrainConfig = Field(default_factory=TrainConfig)
     """How long, where, from which seed."""
+    device: DeviceConfig = Field(default_factory=DeviceConfig)
+    """How the device computes; which one it is, `train.device` says."""
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
     """Evaluation during training."""
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)

@@ -126,7 +126,11 @@ def _device(recipe: Recipe, world: int) -> str:
     name = recipe.train.device
     if name == "auto":  # which it is, is found where the job runs
         return "auto"
-    check_device(recipe.parallel, adapter_named(name))
+    adapter = adapter_named(name)
+    check_device(recipe.parallel, adapter)
+    if recipe.device.products != "auto" and not adapter.computes_on_host:
+        reason = f"{name} has one library for matrix products, and it would be ignored"
+        raise bad_value("device.products", recipe.device.products, reason, "leave it out")
     return name
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from paddock.devices.config import ProductsSetting
 from paddock.errors import MachineError
 
 if TYPE_CHECKING:
@@ -109,6 +111,15 @@ class DeviceAdapter:
 
     def prepare(self) -> None:
         """Tune this process for the device. Called once by a job that computes, never at import."""
+
+    def choose_products(self, setting: ProductsSetting, num_parameters: int, kept: object = None) -> dict[str, Any]:
+        """How a model of that size multiplies matrices here, where a device has several ways, in a form that can be
+        kept and sent. `kept` is what a run that goes on was begun with."""
+        return {}
+
+    def using_products(self, chosen: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Multiply matrices as `choose_products` said, inside."""
+        return nullcontext()
 
     def version(self) -> str | None:
         """The version of the vendor's package, or of the toolkit that torch was built with."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.config import ProductsSetting
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +72,16 @@ class CpuAdapter(DeviceAdapter):
             libc.mallopt(M_MMAP_MAX, 0)
             libc.mallopt(M_TRIM_THRESHOLD, -1)
             libc.mallopt(M_TOP_PAD, 256 * 2**20)
+
+    def choose_products(self, setting: ProductsSetting, num_parameters: int, kept: object = None) -> dict[str, Any]:
+        from paddock.devices import products
+
+        return products.choose(setting, cpu_model(), num_parameters, kept).model_dump()
+
+    def using_products(self, chosen: Mapping[str, Any]) -> AbstractContextManager[None]:
+        from paddock.devices import products
+
+        return products.using(products.Products.model_validate(chosen))
 
     def version(self) -> str | None:
         import torch

@@ -68,9 +68,10 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.devices import select
     from paddock.parallel.world import join_world
     from paddock.telemetry.terminal import progress_bar
+    from paddock.training.run import chosen_products
 
     recipe, measurement = recipe_from_dict(payload["recipe"]), Measurement(**payload["measurement"])
-    with join_world(select(recipe.train.device)) as world:
+    with join_world(select(recipe.train.device)) as world, chosen_products(recipe, world):
         arithmetic = check_layout(recipe, world.size)
         compute = _computation(recipe, arithmetic, world, measurement.train)
         rounds = measurement.warmup + measurement.iterations

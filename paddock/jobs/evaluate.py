@@ -51,10 +51,10 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.models.build import optimize_for_inference
     from paddock.parallel.world import join_world
     from paddock.telemetry.terminal import progress_bar
-    from paddock.training.run import engine_for
+    from paddock.training.run import chosen_products, engine_for
 
     recipe = recipe_from_dict(payload["recipe"])
-    with join_world(select(recipe.train.device)) as world:
+    with join_world(select(recipe.train.device)) as world, chosen_products(recipe, world):
         task = build_task(recipe)
         samples = task.validation_samples()
         arithmetic = check_evaluation(recipe, world.size)

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from paddock.telemetry.stream import MetricStream, Sink
     from paddock.training.callbacks import Callback
     from paddock.training.run import Progress, TrainingRun
+
+
+PRODUCTS = "products"
+"""Of a run's environment: how it multiplies matrices."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +235,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         StopRequest() as stop,
         join_world(select(recipe.train.device)) as world,
         _begun_attempt(payload, recipe, world) as (recipe, run_dir, attempt),
+        _kept_products(recipe, world, run_dir, attempt) as products,
     ):
         arithmetic = check_recipe(recipe, world.size)
         run = TrainingRun(
@@ -244,7 +249,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
             stop_requested=lambda: stop.requested,
         )
         peak = _peak_flops(run)
-        _show_beginning(run, arithmetic, peak)
+        _show_beginning(run, arithmetic, peak, products)
         meter = ThroughputMeter(peak_flops=peak, devices=world.size)
         started = time.perf_counter()
         with MetricStream(_sinks(run, attempt)) as stream:
@@ -288,6 +293,20 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
     with ExitStack() as stack:
         run_together(begin if world.is_main else None)
         yield recipe, run_dir, attempt
+
+
+@contextmanager
+def _kept_products(recipe: Recipe, world: World, run_dir: Path, attempt: int) -> Iterator[dict[str, Any]]:
+    """Matrix products as the run's first attempt chose them, so that a run that goes on rounds as one that was never
+    stopped. What is chosen is kept with the attempt."""
+    from paddock.training.run import chosen_products
+    from paddock.training.run_directory import earlier_environment, note_environment
+
+    kept = earlier_environment(run_dir, attempt).get(PRODUCTS) if world.is_main else None
+    with chosen_products(recipe, world, kept) as products:
+        if world.is_main:
+            note_environment(run_dir, attempt, {PRODUCTS: products})
+        yield products
 
 
 def restarted(recipe: Recipe, has_checkpoint: bool) -> Recipe:
@@ -366,7 +385,7 @@ def _peak_flops(run: TrainingRun) -> float | None:
     return None if peak is None else peak * run.world.size
 
 
-def _show_beginning(run: TrainingRun, arithmetic: Arithmetic, peak: float | None) -> None:
+def _show_beginning(run: TrainingRun, arithmetic: Arithmetic, peak: float | None, products: Mapping[str, Any]) -> None:
     """The card of what is about to happen. All processes say what they hold; of every place in the pipeline, the one
     that holds most is shown."""
     from paddock.planning.footprint import Footprint, footprint
@@ -379,11 +398,15 @@ def _show_beginning(run: TrainingRun, arithmetic: Arithmetic, peak: float | None
         width = world.size // arithmetic.layout.pipeline
         places = [everyone[first : first + width] for first in range(0, world.size, width)]
         shares = [max(place, key=lambda share: share.memory) for place in places]
-        run_card(f"train {run.recipe.model.family}", _card(run, arithmetic, peak, shares))
+        run_card(f"train {run.recipe.model.family}", _card(run, arithmetic, peak, products, shares))
 
 
 def _card(
-    run: TrainingRun, arithmetic: Arithmetic, peak: float | None, shares: Sequence[Footprint]
+    run: TrainingRun,
+    arithmetic: Arithmetic,
+    peak: float | None,
+    products: Mapping[str, Any],
+    shares: Sequence[Footprint],
 ) -> list[tuple[str, str]]:
     import torch
 
@@ -394,6 +417,8 @@ def _card(
     number = torch.get_num_threads()
     each = " each" if world.size > 1 else ""
     threads = f", {number} thread{'s' if number > 1 else ''}{each}" if world.adapter.computes_on_host else ""
+    ways = sorted({way for by_rows in products.get("ways", {}).values() for way in by_rows.values()})
+    threads += f", products by {' and '.join(ways)}" if ways else ""
     memory = show.bytes_(max(share.memory for share in shares))
     rows = [
         ("model", f"{recipe.model.family}, {show.count(recipe.model.num_parameters())} parameters"),

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -243,6 +244,19 @@ def engine_for(recipe: Recipe, arithmetic: Arithmetic, world: World, compile_uni
     )
     initialize_engine(engine, recipe.train.seed)
     return engine
+
+
+@contextmanager
+def chosen_products(recipe: Recipe, world: World, kept: object = None) -> Iterator[dict[str, Any]]:
+    """Multiply matrices as the recipe says, on all processes alike, inside; `kept` is what rank 0 knows of how the run
+    began. Gives what was chosen."""
+    chosen: dict[str, Any] = {}
+    if world.is_main:
+        size = recipe.model.num_parameters()
+        chosen = world.adapter.choose_products(recipe.device.products, size, kept)
+    chosen = json.loads(world.broadcast(json.dumps(chosen)))
+    with world.adapter.using_products(chosen):
+        yield chosen
 
 
 def rate_for(recipe: Recipe, total_steps: int, steps_per_epoch: float) -> Callable[[int], float]:

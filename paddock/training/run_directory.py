@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import find_checkpoint
 from paddock.checkpoint.storage import complete_checkpoints, describe_checkpoint
-from paddock.errors import ConfigError
+from paddock.documents import read_document
+from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
 from paddock.telemetry.jsonl import metrics_of, read_metrics
@@ -93,6 +94,26 @@ def begin_attempt(path: Path, recipe: str, environment: Mapping[str, Any]) -> in
         with atomic_write(place / ENVIRONMENT) as stream:
             json.dump({**environment, **versions()}, stream, indent=2)
     return number
+
+
+def note_environment(path: Path, attempt: int, found: Mapping[str, Any]) -> None:
+    """Add to the environment of the newest attempt what is known only when its processes have begun."""
+    for place in (path / ATTEMPTS / str(attempt), path):
+        known = _read_environment(place)
+        with atomic_write(place / ENVIRONMENT) as stream:
+            json.dump({**known, **found}, stream, indent=2)
+
+
+def earlier_environment(path: Path, attempt: int) -> dict[str, Any]:
+    """That of the first attempt, for one that comes later; empty if there is none that can be read."""
+    return _read_environment(path / ATTEMPTS / "1") if attempt > 1 else {}
+
+
+def _read_environment(folder: Path) -> dict[str, Any]:
+    try:
+        return read_document(folder / ENVIRONMENT, dict[str, Any])
+    except DataError:
+        return {}
 
 
 def outcome_of(run_dir: Path) -> dict[str, Any]:

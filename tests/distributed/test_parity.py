@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -108,6 +109,19 @@ def test_documents_that_see_only_themselves(pool_of: PoolOf) -> None:
     for trace in pool_of(4).run(trace_all, layouts)[0]:
         assert trace.losses == pytest.approx(alone.losses, rel=TOLERANCE)
         assert trace.norms == pytest.approx(alone.norms, rel=TOLERANCE)
+
+
+def test_layouts_agree_whichever_library_multiplies(pool_of: PoolOf) -> None:
+    """Products large enough to be chosen for, in one process, in parts of layers, and in split backward passes."""
+    model, data = {"hidden": 128, "layers": 4, "context": 128}, {"sequence_length": 128}
+    sections: dict[str, Any] = {"model": model, "data": data, "train": {"steps": 2}, "batch": {"micro": 2, "global": 8}}
+    ways = [small_recipe(**sections, device={"products": way}) for way in ("mkl", "onednn")]
+    (alone, other), *_ = pool_of(1).run(trace_all, [recipe.to_dict() for recipe in ways])
+    assert other.losses == pytest.approx(alone.losses, rel=TOLERANCE)
+    layouts = ("tp2", "tp2,sequence=true", "dp2,shard=parameters", "pp2,schedule=zbv")
+    for trace in pool_of(2).run(trace_all, [with_layout(ways[1], name).to_dict() for name in layouts])[0]:
+        assert trace.losses == pytest.approx(other.losses, rel=TOLERANCE)
+        assert trace.norms == pytest.approx(other.norms, rel=TOLERANCE)
 
 
 def test_a_list_of_uneven_stages(pool_of: PoolOf) -> None:

@@ -179,3 +179,27 @@ def test_the_trainer_says_what_stopped_it(name: str, stopped: str | None, tmp_pa
     overrides |= {"data.source": "synthetic", "tokenizer.kind": "none", "batch.global": 2, "batch.micro": 2}
     trainer = Trainer(recipe="gpt2/tiny", overrides=overrides | {"train.callbacks": [name]}, run_dir=tmp_path / "run")
     assert trainer.train()["stopped"] == stopped
+
+
+def test_a_run_multiplies_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paddock.devices import products
+
+    def found_by(way: str) -> None:
+        ways = {operation: dict.fromkeys(map(str, products.ROWS), way) for operation in products.OPERATIONS}
+        monkeypatch.setattr(products, "measure", lambda: ways)
+
+    def kept(attempt: int) -> dict[str, Any]:
+        document = json.loads((path / "attempts" / str(attempt) / "environment.json").read_text())
+        return {way: None for by_rows in document["products"]["ways"].values() for way in by_rows.values()}
+
+    monkeypatch.setattr(products, "SMALLEST_MODEL", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "first"))
+    path = tmp_path / "run"
+    found_by("onednn")
+    assert run(["train", *SYNTHETIC, "--steps", "2", "--run-dir", str(path)]) == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second"))  # a machine that would find otherwise
+    found_by("mkl")
+    assert run(["resume", str(path), "--train.steps", "3"]) == 0
+    assert run(["resume", str(path), "--train.steps", "4", "--device.products", "mkl"]) == 0
+    assert [list(kept(attempt)) for attempt in (1, 2, 3)] == [["onednn"], ["onednn"], ["mkl"]]
+    assert json.loads((path / "environment.json").read_text())["products"]["ways"]["forward"]["1"] == "mkl"

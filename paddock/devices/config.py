@@ -1,0 +1,18 @@
+"""The `device` section of a recipe: how the device computes, where there is a choice."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from paddock.schema import ConfigModel
+
+ProductsSetting = Literal["auto", "mkl", "onednn"]
+
+
+class DeviceConfig(ConfigModel):
+    """How the device computes, where there is a choice."""
+
+    products: ProductsSetting = "auto"
+    """Which library multiplies matrices (GEMM) on a CPU: `mkl` is torch's own choice, `onednn` the other one that it
+    carries, and `auto` takes for every kind of product the one that was faster when it was measured on this machine,
+    once. A run keeps the choice it began with."""

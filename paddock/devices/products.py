@@ -1,0 +1,241 @@
+"""Matrix products on a CPU, each by the library that is faster here.
+
+torch's CPU build carries two: MKL, to which it sends every product in float32, and oneDNN. Which one is faster depends
+on the processor, on which operand lies transposed and on how many rows there are, so it is measured, once a machine.
+The choice is a table; a run keeps the one it began with, since both round differently.
+
+It is made where torch looks for a CPU's kernel, below autograd and DTensor, so that forward passes, both gradients of a
+linear layer, parts of layers in tensor parallelism and split backward passes of a pipeline are all served, and no
+model knows of it. torch's own kernel stays what it was for everything else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from paddock.devices.config import ProductsSetting
+from paddock.documents import Document, read_document
+from paddock.errors import DataError, MachineError
+from paddock.files import atomic_write, user_path
+
+Way = Literal["mkl", "onednn"]
+Operation = Literal["forward", "input_gradient", "weight_gradient"]
+
+OPERATIONS: tuple[Operation, ...] = ("forward", "input_gradient", "weight_gradient")
+ROWS = (1, 8, 64, 512)
+"""How many rows are measured; each stands for all numbers of rows from its own half-way mark on."""
+FIRST_ROWS = (1, 2, 24, 160)
+"""Where the class of each begins."""
+SHAPES = ((3072, 768), (768, 3072))
+"""Outputs and inputs of the layers that are measured."""
+MARGIN = 1.03
+"""How much faster the other library must be, for products to leave torch's own way."""
+ROUNDS, ENOUGH_SECONDS = 7, 0.001
+"""Of turns between the two, and how long a turn takes at the least."""
+SMALLEST_PRODUCT = 2**21
+"""Multiplications below which a product is too short to be anybody's concern."""
+SMALLEST_MODEL = 10_000_000
+"""Parameters below which a model has no products that are worth measuring for."""
+MAX_BYTES = 1 << 16
+
+
+class Products(Document):
+    """What was found on a machine: for every operation and number of rows, the way that was faster."""
+
+    processor: str
+    torch: str
+    threads: int
+    ways: dict[Operation, dict[Literal["1", "8", "64", "512"], Way]]
+
+    def fits(self, other: Products) -> bool:
+        """Whether it holds where the other was made, but for the number of threads."""
+        return (self.processor, self.torch) == (other.processor, other.torch)
+
+    def table(self) -> dict[Operation, tuple[bool, ...]]:
+        """Of each operation, whether each class of rows goes to oneDNN; nothing where none does."""
+        ways = {name: self.ways.get(name, {}) for name in OPERATIONS}
+        found = {name: tuple(by_rows.get(str(rows)) == "onednn" for rows in ROWS) for name, by_rows in ways.items()}  # type: ignore[call-overload]
+        return {name: chosen for name, chosen in found.items() if any(chosen)}
+
+    def __str__(self) -> str:
+        """In a few words, for people."""
+        used = {way for by_rows in self.ways.values() for way in by_rows.values()}
+        return "products by " + " and ".join(name for name in ("mkl", "onednn") if name in used)
+
+
+def choose(setting: ProductsSetting, processor: str, num_parameters: int, kept: object = None) -> Products:
+    """The table for this process. What a run has `kept` of its beginning goes before what the cache knows of this
+    machine, and that before measuring."""
+    here = _uniform("mkl", processor)
+    if setting != "auto":
+        return _uniform(setting, processor)
+    with suppress(ValidationError):
+        known = Products.model_validate(kept)
+        if known.fits(here):
+            return known
+    if num_parameters < SMALLEST_MODEL:
+        return here
+    path = _cache_file(here)
+    found = _cached(path, here)
+    if found is None:
+        measured = here.model_copy(update={"ways": measure()})
+        # Who measures at the same time takes what the first one found: both then compute the same.
+        found = _cached(path, here) or _stored(path, measured)
+    return found
+
+
+def measure() -> dict[Operation, dict[str, Way]]:
+    """Which way is faster for each operation and number of rows, with this process's threads; about a second."""
+    found: dict[Operation, dict[str, Way]] = {operation: {} for operation in OPERATIONS}
+    with torch.inference_mode(), using(None):
+        for rows in ROWS:
+            pairs = {operation: [_pair(operation, rows, *shape) for shape in SHAPES] for operation in OPERATIONS}
+            for operation, both in pairs.items():
+                faster = statistics.geometric_mean(_speedup(mkl, onednn) for mkl, onednn in both)
+                found[operation][str(rows)] = "onednn" if faster >= MARGIN else "mkl"
+    return found
+
+
+def _pair(operation: Operation, rows: int, outputs: int, inputs: int) -> tuple[Callable[[], Tensor], ...]:
+    """One product, by both libraries."""
+    x, weight, gradient = torch.rand(rows, inputs), torch.rand(outputs, inputs), torch.rand(rows, outputs)
+    left, right = {
+        "forward": (x, weight.T),
+        "input_gradient": (gradient, weight),
+        "weight_gradient": (gradient.T, x),
+    }[operation]
+    return lambda: torch.mm(left, right), lambda: _by_onednn(left, right)
+
+
+def _speedup(mkl: Callable[[], Tensor], onednn: Callable[[], Tensor]) -> float:
+    """How many times faster the second is: the median of turns, so that what else runs here disturbs both alike."""
+    mkl(), onednn()
+    repeats = max(1, round(ENOUGH_SECONDS / max(_seconds(mkl, 1), 1e-6)))
+    return statistics.median(_seconds(mkl, repeats) / _seconds(onednn, repeats) for _ in range(ROUNDS))
+
+
+def _seconds(product: Callable[[], Tensor], repeats: int) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        product()
+    return time.perf_counter() - started
+
+
+# What a machine remembers
+
+
+def _cache_file(here: Products) -> Path:
+    name = f"products-{here.threads}-{here.torch}.json"
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "paddock" / name
+
+
+def _cached(path: Path, here: Products) -> Products | None:
+    """What was measured here before; None if nothing was, or if it is of another machine, or damaged."""
+    try:
+        found = read_document(path, Products, max_bytes=MAX_BYTES)
+    except DataError:
+        return None
+    complete = all(set(found.ways.get(operation, {})) == set(map(str, ROWS)) for operation in OPERATIONS)
+    return found if complete and found.fits(here) and found.threads == here.threads else None
+
+
+def _stored(path: Path, measured: Products) -> Products:
+    """The same, kept if that can be: a machine that has no place for it measures again the next time."""
+    with suppress(OSError, MachineError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as stream:
+            json.dump(measured.model_dump(), stream, indent=2)
+    return measured
+
+
+def _uniform(way: Way, processor: str) -> Products:
+    ways: Any = {operation: dict.fromkeys(map(str, ROWS), way) for operation in OPERATIONS}
+    return Products(
+        processor=processor, torch=torch.__version__.partition("+")[0], threads=torch.get_num_threads(), ways=ways
+    )
+
+
+# Where torch looks for a kernel
+
+_table: Mapping[Operation, tuple[bool, ...]] | None = None
+"""What `using` set, for all threads of this process: a backward pass may have one of its own."""
+_library: torch.library.Library | None = None
+"""Our registration, which lasts as long as this object."""
+
+
+@contextmanager
+def using(products: Products | None) -> Iterator[None]:
+    """Multiply by this table inside; None is torch's own way."""
+    global _table
+    before, _table = _table, None if products is None else products.table() or None
+    if _table is not None:
+        _register()
+    try:
+        yield
+    finally:
+        _table = before
+
+
+def _register() -> None:
+    """Put our choice before torch's own kernels, which it calls for all that it leaves alone."""
+    global _library
+    if _library is not None:
+        return
+    own_mm, own_addmm = (torch.library.get_kernel(f"aten::{name}", "CPU") for name in ("mm", "addmm"))
+
+    def mm(keys: Any, left: Tensor, right: Tensor) -> Tensor:
+        if _goes_to_onednn(left, right):
+            return _by_onednn(left, right)
+        return own_mm.call_boxed(keys, left, right)
+
+    def addmm(keys: Any, added: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        if added.dim() == 1 and beta == alpha == 1 and added.is_contiguous() and _goes_to_onednn(left, right):
+            return _by_onednn(left, right, added)
+        return own_addmm.call_boxed(keys, added, left, right, beta=beta, alpha=alpha)
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*[Oo]verriding a previously registered kernel")
+        library.impl("mm", mm, "CPU", with_keyset=True)
+        library.impl("addmm", addmm, "CPU", with_keyset=True)
+    _library = library
+
+
+def _goes_to_onednn(left: Tensor, right: Tensor) -> bool:
+    if _table is None or left.dtype is not torch.float32 or right.dtype is not left.dtype:
+        return False
+    (rows, inner), columns = left.shape, right.shape[1]
+    if rows * inner * columns < SMALLEST_PRODUCT:
+        return False
+    if _lies_in_rows(left):
+        operation: Operation = "input_gradient" if _lies_in_rows(right) else "forward"
+        if operation == "forward" and not _lies_in_rows(right.T):
+            return False
+    elif _lies_in_rows(left.T) and _lies_in_rows(right):
+        operation, rows = "weight_gradient", inner
+    else:
+        return False
+    chosen = _table.get(operation)
+    return chosen is not None and chosen[bisect_right(FIRST_ROWS, rows) - 1]
+
+
+def _lies_in_rows(matrix: Tensor) -> bool:
+    return matrix.stride(1) == 1 and matrix.stride(0) >= matrix.shape[1]
+
+
+def _by_onednn(left: Tensor, right: Tensor, added: Tensor | None = None) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise.default(left, right.T, added, "none", [], "")
+    return found

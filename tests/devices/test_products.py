@@ -1,0 +1,207 @@
+"""Matrix products by the faster library: both agree, the choice is kept, and can be told otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from paddock.config.load import load_recipe
+from paddock.config.recipe import recipe_from_dict
+from paddock.config.rules import check_recipe
+from paddock.devices import products, select
+from paddock.devices.products import OPERATIONS, ROWS, Products
+from paddock.errors import ConfigError
+
+PROCESSOR = "a processor"
+
+
+def table(forward: str = "mkl", input_gradient: str = "mkl", weight_gradient: str = "mkl") -> dict[str, Any]:
+    words = dict(zip(OPERATIONS, (forward, input_gradient, weight_gradient), strict=True))
+    return {operation: dict.fromkeys(map(str, ROWS), way) for operation, way in words.items()}
+
+
+def made(**ways: str) -> Products:
+    plain = products.choose("mkl", PROCESSOR, 0)
+    return plain.model_copy(update={"ways": table(**ways)})
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "paddock"
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of what goes to oneDNN."""
+    found: list[tuple[int, ...]] = []
+    multiply = products._by_onednn
+
+    def counted(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        found.append((*left.shape, right.shape[1]))
+        return multiply(left, right, added)
+
+    monkeypatch.setattr(products, "_by_onednn", counted)
+    return found
+
+
+def gradients(rows: int, bias: bool, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """A linear layer's outputs and gradients, for inputs of three dimensions."""
+    draw = torch.Generator().manual_seed(3)
+    x = torch.randn(2, rows // 2 or 1, 2048, generator=draw).to(dtype).requires_grad_()
+    weight = torch.randn(1536, 2048, generator=draw).to(dtype).requires_grad_()
+    added = torch.randn(1536, generator=draw).to(dtype).requires_grad_() if bias else None
+    y = F.linear(x, weight, added)
+    y.square().sum().backward()
+    return [
+        y.detach(),
+        *(tensor.grad for tensor in (x, weight, added) if tensor is not None and tensor.grad is not None),
+    ]
+
+
+@pytest.mark.parametrize("rows", [2, 16, 96, 600])
+@pytest.mark.parametrize("bias", [True, False])
+def test_both_libraries_agree_to_rounding(rows: int, bias: bool, seen: list[tuple[int, ...]]) -> None:
+    exact = gradients(rows, bias, torch.float64)
+    with products.using(made(forward="onednn", input_gradient="onednn", weight_gradient="onednn")):
+        found = gradients(rows, bias)
+    assert sorted(seen) == sorted([(rows, 2048, 1536), (rows, 1536, 2048), (1536, rows, 2048)])
+    for ours, theirs in zip(found, exact, strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_each_operation_goes_its_own_way(operation: str, seen: list[tuple[int, ...]]) -> None:
+    shapes = {"forward": (600, 2048, 1536), "input_gradient": (600, 1536, 2048), "weight_gradient": (1536, 600, 2048)}
+    with products.using(made(**{operation: "onednn"})):
+        gradients(600, bias=True)
+    assert seen == [shapes[operation]]
+
+
+def test_the_number_of_rows_decides(seen: list[tuple[int, ...]]) -> None:
+    chosen = made()
+    chosen.ways["forward"]["8"] = "onednn"  # type: ignore[index]
+    with products.using(chosen), torch.no_grad():
+        for rows in (1, 2, 23, 24, 600):
+            F.linear(torch.ones(rows, 2048), torch.ones(1536, 2048))
+    assert [rows for rows, *_ in seen] == [2, 23]
+
+
+def test_what_is_small_odd_or_of_another_type_is_left_alone(seen: list[tuple[int, ...]]) -> None:
+    x, weight = torch.randn(64, 2048), torch.randn(1536, 2048)
+    with products.using(made(forward="onednn", input_gradient="onednn", weight_gradient="onednn")):
+        assert torch.mm(x[:, :8], weight[:, :8].T).shape == (64, 1536)
+        F.linear(x.bfloat16(), weight.bfloat16())
+        F.linear(x.double(), weight.double())
+        torch.mm(x[:, ::2], weight[:, ::2].T)
+        torch.addmm(torch.ones(1536), x, weight.T, beta=2)
+        torch.addmm(torch.ones(64, 1536), x, weight.T)
+    assert seen == []
+
+
+def test_outside_torch_multiplies_as_ever(seen: list[tuple[int, ...]]) -> None:
+    before = gradients(600, bias=True)
+    with products.using(made(forward="onednn")):
+        pass
+    with products.using(products.choose("mkl", PROCESSOR, 0)):
+        inside = gradients(600, bias=True)
+    after = gradients(600, bias=True)
+    assert seen == []
+    assert all(torch.equal(one, other) for found in (inside, after) for one, other in zip(before, found, strict=True))
+
+
+# The choice
+
+
+def test_measuring_gives_a_whole_table() -> None:
+    found = products.measure()
+    assert {operation: set(by_rows) for operation, by_rows in found.items()} == {
+        operation: {str(rows) for rows in ROWS} for operation in OPERATIONS
+    }
+    assert {way for by_rows in found.values() for way in by_rows.values()} <= {"mkl", "onednn"}
+
+
+@pytest.fixture
+def measured(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Measurements to come, each of which is taken once."""
+    waiting = [table("onednn", "mkl", "mkl"), table("mkl", "onednn", "mkl")]
+    monkeypatch.setattr(products, "measure", lambda: waiting.pop(0))
+    return waiting
+
+
+def test_a_machine_is_measured_once(measured: list[dict[str, Any]]) -> None:
+    first = products.choose("auto", PROCESSOR, 10**9)
+    assert first.ways == table("onednn", "mkl", "mkl")
+    assert products.choose("auto", PROCESSOR, 10**9) == first
+    assert len(measured) == 1
+
+
+def test_small_models_are_not_worth_measuring_for(measured: list[dict[str, Any]], cache: Path) -> None:
+    assert products.choose("auto", PROCESSOR, 10**6).ways == table()
+    assert len(measured) == 2
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("way", ["mkl", "onednn"])
+def test_it_can_be_told(way: Any, measured: list[dict[str, Any]]) -> None:
+    assert products.choose(way, PROCESSOR, 10**9, kept=made().model_dump()).ways == table(way, way, way)
+    assert len(measured) == 2
+
+
+def damages(good: dict[str, Any]) -> dict[str, str]:
+    return {
+        "empty": "",
+        "cut": json.dumps(good)[:-20],
+        "not an object": "[1]",
+        "another processor": json.dumps({**good, "processor": "another"}),
+        "another torch": json.dumps({**good, "torch": "1.0"}),
+        "other threads": json.dumps({**good, "threads": 999}),
+        "an unknown way": json.dumps({**good, "ways": table("abacus")}),
+        "an operation is missing": json.dumps({**good, "ways": {"forward": good["ways"]["forward"]}}),
+        "rows are missing": json.dumps({**good, "ways": {**good["ways"], "forward": {"1": "mkl"}}}),
+        "too long": json.dumps({**good, "more": "x" * products.MAX_BYTES}),
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(damages(made().model_dump())))
+def test_a_wrong_cache_file_is_ignored_and_replaced(kind: str, measured: list[dict[str, Any]], cache: Path) -> None:
+    products.choose("auto", PROCESSOR, 10**9)
+    (file,) = cache.iterdir()
+    file.write_text(damages(made().model_dump())[kind])
+    again = products.choose("auto", PROCESSOR, 10**9)
+    assert again.ways == table("mkl", "onednn", "mkl")
+    assert Products.model_validate_json(file.read_text()) == again
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    measured: list[dict[str, Any]], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.write_text("a file where the folder should be")
+    assert products.choose("auto", PROCESSOR, 10**9).ways == table("onednn", "mkl", "mkl")
+
+
+def test_what_a_run_has_kept_goes_before(measured: list[dict[str, Any]]) -> None:
+    kept = made(weight_gradient="onednn")
+    assert products.choose("auto", PROCESSOR, 10**9, kept.model_dump()) == kept
+    other_threads = kept.model_copy(update={"threads": 999})
+    assert products.choose("auto", PROCESSOR, 10**9, other_threads.model_dump()) == other_threads
+    assert len(measured) == 2
+
+
+@pytest.mark.parametrize("kept", [None, "words", {"ways": 3}, made().model_dump() | {"processor": "another"}])
+def test_what_was_kept_elsewhere_is_not_taken(kept: object, measured: list[dict[str, Any]]) -> None:
+    assert products.choose("auto", PROCESSOR, 10**9, kept).ways == table("onednn", "mkl", "mkl")
+
+
+def test_other_devices_have_no_choice() -> None:
+    values = load_recipe("gpt2/tiny").to_dict()
+    values["train"]["device"], values["device"]["products"] = "cuda", "onednn"
+    with pytest.raises(ConfigError, match=r"device\.products"):
+        check_recipe(recipe_from_dict(values), 1)
+    assert select("cpu").choose_products("onednn", 0)["ways"] == table("onednn", "onednn", "onednn")
