@@ -4,7 +4,7 @@ This is the only room that names a vendor or calls a vendor's module. It knows n
 recipes. Importing it does not import torch.
 """
 
-from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.adapter import DeviceAdapter, Packed
 from paddock.devices.availability import Availability, probe
 from paddock.devices.peak import measure_gemm_flops
 from paddock.devices.registry import adapter_named, adapter_of, all_adapters, device_names, prepare, register, select
@@ -12,6 +12,7 @@ from paddock.devices.registry import adapter_named, adapter_of, all_adapters, de
 __all__ = [
     "Availability",
     "DeviceAdapter",
+    "Packed",
     "adapter_named",
     "adapter_of",
     "all_adapters",

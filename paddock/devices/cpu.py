@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.adapter import DeviceAdapter, Packed
 from paddock.devices.config import ProductsSetting
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ class CpuAdapter(DeviceAdapter):
         from paddock.devices import products
 
         return products.using(products.Products.model_validate(chosen))
+
+    def pack(self, weight: torch.Tensor, rows: int) -> Packed | None:
+        from paddock.devices import products
+
+        return products.pack(weight, rows)
 
     def version(self) -> str | None:
         import torch

@@ -7,6 +7,9 @@ The choice is a table; a run keeps the one it began with, since both round diffe
 It is made where torch looks for a CPU's kernel, below autograd and DTensor, so that forward passes, both gradients of a
 linear layer, parts of layers in tensor parallelism and split backward passes of a pipeline are all served, and no
 model knows of it. torch's own kernel stays what it was for everything else.
+
+Weights that stay as they are for many products, while a model writes, can be packed besides: oneDNN then finds them in
+the order in which it reads them.
 """
 
 from __future__ import annotations
@@ -25,17 +28,21 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 from torch import Tensor
+from torch.nn import functional as F
 
 from paddock.devices.config import ProductsSetting
 from paddock.documents import Document, read_document
 from paddock.errors import DataError, MachineError
 from paddock.files import atomic_write, user_path
 
-Way = Literal["mkl", "onednn"]
-Operation = Literal["forward", "input_gradient", "weight_gradient"]
+Way = Literal["mkl", "onednn", "packed"]
+"""`packed` is oneDNN with weights in its own order."""
+Operation = Literal["forward", "input_gradient", "weight_gradient", "inference"]
+"""Of a linear layer; `inference` is a forward pass with weights that stay as they are."""
 
-OPERATIONS: tuple[Operation, ...] = ("forward", "input_gradient", "weight_gradient")
-ROWS = (1, 8, 64, 512)
+OPERATIONS: tuple[Operation, ...] = ("forward", "input_gradient", "weight_gradient", "inference")
+GRADIENTS_TOO = OPERATIONS[:3]
+ROWS = (1, 8, 64, 256)
 """How many rows are measured; each stands for all numbers of rows from its own half-way mark on."""
 FIRST_ROWS = (1, 2, 24, 160)
 """Where the class of each begins."""
@@ -43,13 +50,15 @@ SHAPES = ((3072, 768), (768, 3072))
 """Outputs and inputs of the layers that are measured."""
 MARGIN = 1.03
 """How much faster the other library must be, for products to leave torch's own way."""
-ROUNDS, ENOUGH_SECONDS = 7, 0.001
+ROUNDS, ENOUGH_SECONDS = 5, 0.001
 """Of turns between the two, and how long a turn takes at the least."""
 SMALLEST_PRODUCT = 2**21
 """Multiplications below which a product is too short to be anybody's concern."""
 SMALLEST_MODEL = 10_000_000
 """Parameters below which a model has no products that are worth measuring for."""
 MAX_BYTES = 1 << 16
+
+Product = Callable[[], Tensor]
 
 
 class Products(Document):
@@ -58,22 +67,18 @@ class Products(Document):
     processor: str
     torch: str
     threads: int
-    ways: dict[Operation, dict[Literal["1", "8", "64", "512"], Way]]
+    ways: dict[Operation, dict[Literal["1", "8", "64", "256"], Way]]
 
     def fits(self, other: Products) -> bool:
         """Whether it holds where the other was made, but for the number of threads."""
         return (self.processor, self.torch) == (other.processor, other.torch)
 
     def table(self) -> dict[Operation, tuple[bool, ...]]:
-        """Of each operation, whether each class of rows goes to oneDNN; nothing where none does."""
-        ways = {name: self.ways.get(name, {}) for name in OPERATIONS}
-        found = {name: tuple(by_rows.get(str(rows)) == "onednn" for rows in ROWS) for name, by_rows in ways.items()}  # type: ignore[call-overload]
+        """Of each operation, whether each class of rows leaves torch's own way; nothing where none does."""
+        ways: dict[Operation, Any] = {name: self.ways.get(name, {}) for name in OPERATIONS}
+        other = {name: "packed" if name == "inference" else "onednn" for name in OPERATIONS}
+        found = {name: tuple(ways[name].get(str(rows)) == other[name] for rows in ROWS) for name in OPERATIONS}
         return {name: chosen for name, chosen in found.items() if any(chosen)}
-
-    def __str__(self) -> str:
-        """In a few words, for people."""
-        used = {way for by_rows in self.ways.values() for way in by_rows.values()}
-        return "products by " + " and ".join(name for name in ("mkl", "onednn") if name in used)
 
 
 def choose(setting: ProductsSetting, processor: str, num_parameters: int, kept: object = None) -> Products:
@@ -101,33 +106,43 @@ def measure() -> dict[Operation, dict[str, Way]]:
     """Which way is faster for each operation and number of rows, with this process's threads; about a second."""
     found: dict[Operation, dict[str, Way]] = {operation: {} for operation in OPERATIONS}
     with torch.inference_mode(), using(None):
-        for rows in ROWS:
-            pairs = {operation: [_pair(operation, rows, *shape) for shape in SHAPES] for operation in OPERATIONS}
-            for operation, both in pairs.items():
-                faster = statistics.geometric_mean(_speedup(mkl, onednn) for mkl, onednn in both)
-                found[operation][str(rows)] = "onednn" if faster >= MARGIN else "mkl"
+        for rows in map(str, ROWS):
+            for operation in GRADIENTS_TOO:
+                found[operation][rows] = "onednn" if _gain(_dense, operation, int(rows)) >= MARGIN else "mkl"
+            dense = found["forward"][rows]
+            found["inference"][rows] = "packed" if _gain(_packed, dense, int(rows)) >= MARGIN else dense
     return found
 
 
-def _pair(operation: Operation, rows: int, outputs: int, inputs: int) -> tuple[Callable[[], Tensor], ...]:
-    """One product, by both libraries."""
+def _gain(trial: Callable[..., tuple[Product, Product]], kind: str, rows: int) -> float:
+    """How many times faster the second way of a trial is, over all shapes."""
+    return statistics.geometric_mean(_speedup(*trial(kind, rows, *shape)) for shape in SHAPES)
+
+
+def _dense(operation: Operation, rows: int, outputs: int, inputs: int) -> tuple[Product, Product]:
+    """An operation by both libraries."""
     x, weight, gradient = torch.rand(rows, inputs), torch.rand(outputs, inputs), torch.rand(rows, outputs)
-    left, right = {
-        "forward": (x, weight.T),
-        "input_gradient": (gradient, weight),
-        "weight_gradient": (gradient.T, x),
-    }[operation]
+    operands = {"forward": (x, weight.T), "input_gradient": (gradient, weight), "weight_gradient": (gradient.T, x)}
+    left, right = operands[operation]
     return lambda: torch.mm(left, right), lambda: _by_onednn(left, right)
 
 
-def _speedup(mkl: Callable[[], Tensor], onednn: Callable[[], Tensor]) -> float:
+def _packed(dense: Way, rows: int, outputs: int, inputs: int) -> tuple[Product, Product]:
+    """A forward pass by the better of both libraries, and with packed weights."""
+    x, weight = torch.rand(rows, inputs), torch.rand(outputs, inputs)
+    packed = PackedWeight(weight, rows)
+    by_dense = torch.mm if dense == "mkl" else _by_onednn
+    return lambda: by_dense(x, weight.T), lambda: packed.multiply(x)
+
+
+def _speedup(own: Product, other: Product) -> float:
     """How many times faster the second is: the median of turns, so that what else runs here disturbs both alike."""
-    mkl(), onednn()
-    repeats = max(1, round(ENOUGH_SECONDS / max(_seconds(mkl, 1), 1e-6)))
-    return statistics.median(_seconds(mkl, repeats) / _seconds(onednn, repeats) for _ in range(ROUNDS))
+    own(), other()
+    repeats = max(1, round(ENOUGH_SECONDS / max(_seconds(own, 1), 1e-6)))
+    return statistics.median(_seconds(own, repeats) / _seconds(other, repeats) for _ in range(ROUNDS))
 
 
-def _seconds(product: Callable[[], Tensor], repeats: int) -> float:
+def _seconds(product: Product, repeats: int) -> float:
     started = time.perf_counter()
     for _ in range(repeats):
         product()
@@ -161,8 +176,11 @@ def _stored(path: Path, measured: Products) -> Products:
     return measured
 
 
-def _uniform(way: Way, processor: str) -> Products:
+def _uniform(way: Literal["mkl", "onednn"], processor: str) -> Products:
+    """One library for everything; oneDNN's with packed weights where several rows share them."""
     ways: Any = {operation: dict.fromkeys(map(str, ROWS), way) for operation in OPERATIONS}
+    if way == "onednn":
+        ways["inference"] = {str(rows): "onednn" if rows == 1 else "packed" for rows in ROWS}
     return Products(
         processor=processor, torch=torch.__version__.partition("+")[0], threads=torch.get_num_threads(), ways=ways
     )
@@ -214,6 +232,33 @@ def _register() -> None:
     _library = library
 
 
+class PackedWeight:
+    """A weight [outputs, inputs] in the order in which oneDNN reads it for about so many rows; another copy of it."""
+
+    def __init__(self, weight: Tensor, rows: int) -> None:
+        self._weight, self._rows = weight.detach(), rows
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, rows)
+
+    def multiply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x [..., inputs] times the weight, which no gradient flows through."""
+        if x.numel() == x.shape[-1] and self._rows > 1:  # a single row reads the weight once, in any order
+            return F.linear(x, self._weight, bias)
+        found: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._packed, bias, "none", [], "")
+        return found
+
+
+def pack(weight: Tensor, rows: int) -> PackedWeight | None:
+    """The weight, packed, if products of so many rows with it are faster then."""
+    chosen = None if _table is None else _table.get("inference")
+    worth = chosen is not None and chosen[_class_of(rows)] and rows * weight.numel() >= SMALLEST_PRODUCT
+    in_float32 = weight.dtype is torch.float32 and not torch.is_autocast_enabled(weight.device.type)
+    return PackedWeight(weight, rows) if worth and in_float32 else None
+
+
+def _class_of(rows: int) -> int:
+    return bisect_right(FIRST_ROWS, rows) - 1
+
+
 def _goes_to_onednn(left: Tensor, right: Tensor) -> bool:
     if _table is None or left.dtype is not torch.float32 or right.dtype is not left.dtype:
         return False
@@ -229,7 +274,7 @@ def _goes_to_onednn(left: Tensor, right: Tensor) -> bool:
     else:
         return False
     chosen = _table.get(operation)
-    return chosen is not None and chosen[bisect_right(FIRST_ROWS, rows) - 1]
+    return chosen is not None and chosen[_class_of(rows)]
 
 
 def _lies_in_rows(matrix: Tensor) -> bool:

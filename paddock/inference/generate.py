@@ -8,6 +8,7 @@ from paddock.errors import ConfigError, DataError, bad_value
 from paddock.inference.generator import Generator, Request
 from paddock.inference.options import GenerationOptions
 from paddock.models.layers.cache import KeyValueCache
+from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Model, evaluating
 
 OnToken = Callable[[int, int], None]
@@ -39,8 +40,9 @@ def generate(
     results: list[list[int]] = [[] for _ in range(len(prompts) * copies)]
     if not prompts:
         return results
-    with evaluating(model):
-        generator = _generator(model, prompts, options)
+    slots, capacity, source = _sizes(model, prompts, options)
+    with evaluating(model), packed_weights(model, slots):
+        generator = Generator(model, slots, capacity, source)
         by_length = sorted(range(len(prompts)), key=lambda number: -len(prompts[number]))
         number_of = {generator.add(Request(prompts[number], options, number)): number for number in by_length}
         while generator.busy:
@@ -53,13 +55,13 @@ def generate(
     return results
 
 
-def _generator(model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> Generator:
-    """One with as many slots as are needed, or as memory should bear."""
+def _sizes(model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> tuple[int, int, int]:
+    """As many slots as are needed, or as memory should bear, and how many tokens each has room for."""
     longest, new = max(len(prompt) for prompt in prompts), options.max_new_tokens
     capacity, source = (longest + new - 1, 0) if model.writes == "tokens" else (new, longest)
     width = max(options.num_beams, options.num_return_sequences)
     bearable = min(MAX_BATCH, CACHE_BYTES // KeyValueCache(model, 1, capacity, source).num_bytes)
-    return Generator(model, max(width, min(bearable, len(prompts) * width)), capacity, source)
+    return max(width, min(bearable, len(prompts) * width)), capacity, source
 
 
 def _check(model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> None:

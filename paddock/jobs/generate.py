@@ -58,7 +58,9 @@ def continue_text(
         def on_token(sequence: int, token: int) -> None:
             show(text.push(token))
 
-    results = generate(trained.model, ids, options, on_token)
+    products = adapter.choose_products("auto", trained.model.config.num_parameters())
+    with adapter.using_products(products):
+        results = generate(trained.model, ids, options, on_token)
     copies = options.num_return_sequences
     decode = tokenizer.decode if continues else tokenizer.decode_named  # what fills a gap is behind the gap's name
     found = [

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paddock.devices import adapter_of
+from paddock.devices import Packed, adapter_of
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -32,8 +32,16 @@ def widest(x: Tensor) -> Tensor:
 class Linear(nn.Linear):
     """A linear layer whose weights are not drawn here."""
 
+    packed: Packed | None = None
+    """Its weight once more, while a model writes (`packed_weights`)."""
+
     def reset_parameters(self) -> None:
         """Leave them to `initialize`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.packed is not None:
+            return self.packed.multiply(input, self.bias)
+        return super().forward(input)
 
 
 class Embedding(nn.Embedding):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paddock.devices import Packed, adapter_of
 from paddock.models.config import IGNORED
 from paddock.models.layers.basic import wide, widen
 from paddock.parallel.vocabulary import VocabularyPartition
@@ -35,6 +36,9 @@ class VocabularyHead(nn.Module):
 
     partition: VocabularyPartition | None = None
     """How to join what other processes know, where each holds a part of the vocabulary."""
+    packed_for: int | None = None
+    """While a model writes (`packed_weights`), how many rows the weights are packed for, when they are first seen."""
+    _packed: Packed | None = None
 
     def forward(
         self,
@@ -55,8 +59,21 @@ class VocabularyHead(nn.Module):
             return linear_cross_entropy(hidden, weight, labels, self.partition, bias, smoothing)
         if targets is not None:
             return linear_target_scores(hidden, weight, targets, self.partition, bias)
+        if self.packed_for is not None and self.partition is None:
+            packed = self._pack(weight, self.packed_for)
+            if packed is not None:
+                return packed.multiply(hidden, bias)
         scores = F.linear(hidden, weight, bias)
         return scores if self.partition is None else self.partition.gather_columns(scores)
+
+    def _pack(self, weight: Tensor, rows: int) -> Packed | None:
+        if self._packed is None:
+            self._packed = adapter_of(weight.device).pack(weight, rows)
+        return self._packed
+
+    def unpack(self) -> None:
+        """Forget the packed weights."""
+        self.packed_for = self._packed = None
 
 
 def linear_cross_entropy(
