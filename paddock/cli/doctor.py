@@ -63,6 +63,7 @@ def _sections(report: dict[str, Any]) -> dict[str, list[tuple[str, str, str]]]:
         "host": [
             ("system", host["system"], ""),
             ("processor", f"{host['processor']}, {_plural(host['cores'], 'core')}", ""),
+            ("number types", _describe_types(host["number_types"]), ""),
             ("memory", _describe_memory(host["memory"]), ""),
             ("python", host["python"], ""),
             ("torch", *_or_missing(core["torch"], "pip install torch")),
@@ -95,6 +96,11 @@ def _describe_device(device: dict[str, Any], auto: str | None) -> tuple[str, str
     many = f"{device['count']} × " if device["count"] > 1 else ""
     chosen = ", taken by --device auto" if device["name"] == auto else ""
     return device["name"], f"yes: {many}{', '.join(kinds)}, {device['backend']}{chosen}", "green"
+
+
+def _describe_types(types: dict[str, bool | None]) -> str:
+    words = {True: "in hardware", False: "emulated, slower than float32", None: "unknown"}
+    return ", ".join(f"{name} {words[found]}" for name, found in types.items())
 
 
 def _describe_memory(memory: dict[str, int | None]) -> str:

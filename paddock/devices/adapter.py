@@ -117,6 +117,11 @@ class DeviceAdapter:
                 return peaks.get(dtype)
         return None
 
+    def has_instructions_for(self, dtype: str) -> bool | None:
+        """Whether it computes in this type by instructions of its own, rather than by way of another, which is slower
+        than float32; None where that cannot be told."""
+        return dtype == "float32" or dtype in self.autocast
+
     def prepare(self) -> None:
         """Tune this process for the device. Called once by a job that computes, never at import."""
 

@@ -21,6 +21,13 @@ M_TOP_PAD = -2
 M_MMAP_MAX = -4
 
 
+INSTRUCTIONS = {
+    "bfloat16": {"avx512_bf16", "amx_bf16", "bf16"},
+    "float16": {"avx512_fp16", "amx_fp16", "fphp", "asimdhp"},
+}
+"""Any of these, as Linux names them, multiplies numbers of that type."""
+
+
 class CpuAdapter(DeviceAdapter):
     """Every process shares the one CPU: there is no index to set and nothing to wait for."""
 
@@ -55,6 +62,10 @@ class CpuAdapter(DeviceAdapter):
             return None
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+    def has_instructions_for(self, dtype: str) -> bool | None:
+        flags = cpu_flags()
+        return dtype not in INSTRUCTIONS or (None if flags is None else bool(flags & INSTRUCTIONS[dtype]))
 
     def prepare(self) -> None:
         """Keep freed memory in the process: 8 to 13 % faster training for a somewhat larger footprint.
@@ -96,13 +107,22 @@ class CpuAdapter(DeviceAdapter):
 
 def cpu_model() -> str:
     """The processor's name, which Python's `platform` does not give on Linux."""
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def cpu_flags() -> set[str] | None:
+    """The instruction sets of the processor, as Linux names them; None elsewhere."""
+    found = _cpu_info("flags") or _cpu_info("Features")
+    return None if found is None else set(found.split())
+
+
+def _cpu_info(name: str) -> str | None:
+    """What Linux says of the first core."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), None)
 
 
 CPU = CpuAdapter(

@@ -16,7 +16,7 @@ from typing import Any
 
 from paddock import __version__
 from paddock.devices import Availability, adapter_named, device_names, probe, select
-from paddock.devices.cpu import cpu_model
+from paddock.devices.cpu import CPU, cpu_model
 from paddock.errors import MachineError
 
 CORE = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "pyyaml", "tyro", "rich")
@@ -37,6 +37,7 @@ def diagnose() -> dict[str, Any]:
         "host": {
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "processor": cpu_model(),
+            "number_types": {name: CPU.has_instructions_for(name) for name in CPU.autocast},
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "memory": _memory(),
             "python": platform.python_version(),

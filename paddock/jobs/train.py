@@ -429,7 +429,7 @@ def _card(
         ("begins from", run.begun_from),
         *(("changed", change) for change in run.changes),
         ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),
-        ("precision", recipe.precision.compute + (", compiled" if run.compiled else "")),
+        ("precision", recipe.precision.compute + (", compiled" if run.compiled else "") + _slowness(run)),
         ("memory", f"{memory} a process for weights, gradients and optimizer, before activations"),
         ("run", str(run.run_dir)),
     ]
@@ -439,6 +439,14 @@ def _card(
         words += [recipe.parallel.schedule, wait] if arithmetic.layout.pipeline > 1 else []
         rows.insert(2, ("ranks", "\n".join([", ".join(words), *draw(arithmetic, shares)])))
     return rows
+
+
+def _slowness(run: TrainingRun) -> str:
+    """A warning, where a type is computed by way of another: mixed precision then costs time and saves none."""
+    adapter, compute = run.world.adapter, run.recipe.precision.compute
+    if adapter.has_instructions_for(compute) is False:
+        return f"; {adapter.device_name()} has no {compute} instructions: expect it to be slower than float32"
+    return ""
 
 
 def _show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], seconds: float) -> None:

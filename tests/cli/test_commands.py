@@ -311,3 +311,13 @@ def test_every_optimizer_learns_and_resumes(tmp_path: Path, flags: list[str]) ->
     assert run(["train", *TINY, *flags, *part, "--checkpoint.load", "auto"]) == 0
     assert losses(tmp_path / "part") == losses(tmp_path / "whole")
     assert losses(tmp_path / "whole")[-1] < losses(tmp_path / "whole")[0]
+
+
+@pytest.mark.parametrize("flags", [{"avx2"}, {"avx512_bf16"}])
+def test_a_type_that_the_processor_emulates_is_warned_of(
+    flags: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("paddock.devices.cpu.cpu_flags", lambda: flags)
+    assert run(["train", *TINY, "--steps", "1", "--bf16", "--device", "cpu", "--run-dir", str(tmp_path / "run")]) == 0
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("precision: ")]
+    assert ("has no bfloat16 instructions" in said) == (flags == {"avx2"})

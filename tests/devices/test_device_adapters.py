@@ -7,16 +7,17 @@ import sys
 
 import pytest
 
-from paddock.devices import adapter_named, measure_gemm_flops
+from paddock.devices import adapter_named, cpu, measure_gemm_flops
+from paddock.devices.cpu import CPU
 
 
 def test_cpu_device_has_no_index() -> None:
     import torch
 
-    cpu = adapter_named("cpu")
-    cpu.activate(3)
-    cpu.synchronize()
-    assert cpu.torch_device(3) == torch.device("cpu")
+    adapter = adapter_named("cpu")
+    adapter.activate(3)
+    adapter.synchronize()
+    assert adapter.torch_device(3) == torch.device("cpu")
     assert adapter_named("cuda").torch_device(3) == torch.device("cuda", 3)
 
 
@@ -79,3 +80,21 @@ def test_importing_the_room_does_not_import_torch() -> None:
     code = "import sys, paddock.devices; print(sorted(m for m in sys.modules if m.split('.')[0] == 'torch'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("flags", "bfloat16", "float16"),
+    [
+        ({"avx2", "avx512f"}, False, False),
+        ({"avx512_bf16"}, True, False),
+        ({"amx_bf16", "amx_fp16"}, True, True),
+        ({"asimdhp", "bf16"}, True, True),
+        (None, None, None),
+    ],
+)
+def test_a_processor_says_which_types_it_has(
+    flags: set[str] | None, bfloat16: bool | None, float16: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "cpu_flags", lambda: flags)
+    found = [CPU.has_instructions_for(name) for name in ("float32", "bfloat16", "float16")]
+    assert found == [True, bfloat16, float16]

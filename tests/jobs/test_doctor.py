@@ -56,6 +56,13 @@ def test_memory_is_in_bytes(report: dict[str, Any]) -> None:
     assert 2**28 < memory["available"] <= memory["total"] < 2**50
 
 
+def test_types_that_are_emulated_are_named(report: dict[str, Any]) -> None:
+    types = {"bfloat16": False, "float16": None}
+    text = " ".join(shown({**report, "host": {**report["host"], "number_types": types}}).split())
+    assert "bfloat16 emulated, slower than float32, float16 unknown" in text
+    assert set(report["host"]["number_types"]) == set(types)
+
+
 def test_core_libraries_are_those_of_the_project() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert [line.partition(">")[0] for line in project["dependencies"]] == list(doctor.CORE)
