@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock.cli.arguments import parse_recipe_command
 from paddock.config.load import to_yaml
 from paddock.config.recipe import Recipe
+from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
 from paddock.schema import ConfigModel
 from paddock.telemetry import format as show
+
+if TYPE_CHECKING:
+    from paddock.jobs.benchmark import Measurement
 
 
 class BenchmarkConfig(ConfigModel):
@@ -19,10 +23,18 @@ class BenchmarkConfig(ConfigModel):
 
     train: bool = False
     """Measure training steps instead of forward passes."""
-    warmup: int = 5
-    """Iterations before the clock runs."""
-    iterations: int = 100
-    """Iterations to time, each over one global batch."""
+    warmup: int | None = None
+    """Iterations before the clock runs; 5, or 2 beside a peer."""
+    iterations: int | None = None
+    """Iterations to time, each over one global batch; 100, or 8 beside a peer."""
+
+    def measurement(self, warmup: int, iterations: int) -> Measurement:
+        """The same, with numbers where none are given."""
+        from paddock.jobs.benchmark import Measurement
+
+        found = {"warmup": warmup, "iterations": iterations}
+        found |= {name: value for name in found if (value := getattr(self, name)) is not None}
+        return Measurement(self.train, **found)
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,9 @@ class BenchmarkOptions:
 
     benchmark: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """What to measure."""
+    compare: str | None = None
+    """Measure the same work beside another library that is installed: hf (transformers), torchvision, timm or litgpt.
+    Both run on this CPU, in turns, the peer as it comes and tuned and compiled; ratios are those of the same turn."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -42,14 +57,53 @@ class BenchmarkOptions:
 def main(arguments: list[str]) -> None:
     command = parse_recipe_command(BenchmarkOptions, "benchmark", arguments)
     chosen = BenchmarkConfig(**vars(command.options.benchmark))
-    measure(command.recipe, chosen, command.launch, command.options.json)
+    if command.options.compare is None:
+        measure(command.recipe, chosen, command.launch, command.options.json)
+        return
+    if command.launch != LaunchOptions():
+        raise ConfigError(
+            "--compare measures one process beside another", fix="leave out --nproc-per-node and the like"
+        )
+    measure_beside(command.recipe, command.options.compare, chosen, command.options.json)
+
+
+def measure_beside(recipe: Recipe, peer: str, chosen: BenchmarkConfig, as_json: bool) -> None:
+    """Measure and print."""
+    from paddock.jobs.benchmark import compare
+    from paddock.telemetry.terminal import progress_bar
+
+    with progress_bar("compare", visible=True) as on_turn:
+        result = compare(recipe, peer, chosen.measurement(warmup=2, iterations=8), on_turn)
+    print(json.dumps(result) if as_json else "\n".join(comparison_lines(result)), flush=True)
+
+
+def comparison_lines(result: dict[str, Any]) -> list[str]:
+    """The ratios for people."""
+    width = max(len(name) for name in result["sides"])
+    out = [f"{result['turns']} {result['work']} of {result['batch']} samples each, in turns, {result['compute']}"]
+    out.append(f"{result['processor']}, {result['threads']} threads, torch {result['versions']['torch']}")
+    for name, side in result["sides"].items():
+        memory = "" if side["memory"] is None else f", peak {show.bytes_(side['memory'])}"
+        out.append(f"  {name:<{width}}  {show.rate(side['samples_per_second'])} samples/s{memory}")
+    for name, ratio in result["ratios"].items():
+        best = ", its best" if name == result["best"] else ""
+        share = result["memory_ratios"][name]
+        memory = "" if share is None else f", {share:.2f} of its memory"
+        out.append(f"  ratio to {name}{best}: {_range(ratio)} ×{memory}")
+    part = _range(result["fraction_of_product"])
+    out.append(f"  {part} of the best matrix product, {show.flops(result['product_flops'])}")
+    return out
+
+
+def _range(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
 
 
 def measure(recipe: Recipe, chosen: BenchmarkConfig, launch: LaunchOptions, as_json: bool) -> None:
     """Measure and print."""
-    from paddock.jobs.benchmark import Measurement, benchmark
+    from paddock.jobs.benchmark import benchmark
 
-    result = benchmark(recipe, Measurement(**chosen.model_dump()), launch)
+    result = benchmark(recipe, chosen.measurement(warmup=5, iterations=100), launch)
     if result is None:  # this is not the main process
         return
     print(json.dumps(result) if as_json else "\n".join([*lines(result), "", to_yaml(recipe).rstrip()]), flush=True)

@@ -22,6 +22,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,15 +125,14 @@ def _dense(operation: Operation, rows: int, outputs: int, inputs: int) -> tuple[
     x, weight, gradient = torch.rand(rows, inputs), torch.rand(outputs, inputs), torch.rand(rows, outputs)
     operands = {"forward": (x, weight.T), "input_gradient": (gradient, weight), "weight_gradient": (gradient.T, x)}
     left, right = operands[operation]
-    return lambda: torch.mm(left, right), lambda: _by_onednn(left, right)
+    return partial(multiply_by, "mkl", left, right), partial(multiply_by, "onednn", left, right)
 
 
 def _packed(dense: Way, rows: int, outputs: int, inputs: int) -> tuple[Product, Product]:
     """A forward pass by the better of both libraries, and with packed weights."""
     x, weight = torch.rand(rows, inputs), torch.rand(outputs, inputs)
     packed = PackedWeight(weight, rows)
-    by_dense = torch.mm if dense == "mkl" else _by_onednn
-    return lambda: by_dense(x, weight.T), lambda: packed.multiply(x)
+    return partial(multiply_by, dense, x, weight.T), partial(packed.multiply, x)
 
 
 def _speedup(own: Product, other: Product) -> float:
@@ -230,6 +230,11 @@ def _register() -> None:
         library.impl("mm", mm, "CPU", with_keyset=True)
         library.impl("addmm", addmm, "CPU", with_keyset=True)
     _library = library
+
+
+def multiply_by(way: Way, left: Tensor, right: Tensor) -> Tensor:
+    """left @ right by a library of one's choice."""
+    return _by_onednn(left, right) if way == "onednn" else torch.mm(left, right)
 
 
 class PackedWeight:

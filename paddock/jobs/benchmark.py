@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,7 @@ from paddock.tasks.rules import sequence_fits
 from paddock.versions import versions
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from paddock.benchmarking.sides import Measured
     from paddock.parallel.world import World
 
 PERCENTILES = (50, 90, 99)
@@ -65,6 +64,7 @@ def benchmark(recipe: Recipe, measurement: Measurement, launch: LaunchOptions) -
 
 def work(payload: dict[str, Any]) -> None:
     """One process's part; the first writes the result."""
+    from paddock.benchmarking.computation import computation
     from paddock.devices import select
     from paddock.parallel.world import join_world
     from paddock.telemetry.terminal import progress_bar
@@ -73,7 +73,7 @@ def work(payload: dict[str, Any]) -> None:
     recipe, measurement = recipe_from_dict(payload["recipe"]), Measurement(**payload["measurement"])
     with join_world(select(recipe.train.device)) as world, chosen_products(recipe, world):
         arithmetic = check_layout(recipe, world.size)
-        compute = _computation(recipe, arithmetic, world, measurement.train)
+        compute = computation(recipe, arithmetic, world, measurement.train)
         rounds = measurement.warmup + measurement.iterations
         seconds = []
         with progress_bar("benchmark", visible=world.is_main) as on_batch:
@@ -90,53 +90,6 @@ def work(payload: dict[str, Any]) -> None:
         if world.is_main:
             with atomic_write(Path(payload["result"])) as stream:
                 json.dump(result, stream)
-
-
-def _computation(recipe: Recipe, arithmetic: Arithmetic, world: World, trains: bool) -> Callable[[int], object]:
-    """What one iteration does: a training step, or what an evaluation asks of the model, over a global batch."""
-    from paddock.evaluation.held_out import asked
-    from paddock.models.build import optimize_for_inference
-    from paddock.models.config import IGNORED
-    from paddock.models.registry import example_batch
-    from paddock.parallel.legality import may_compile
-    from paddock.parallel.placement import to_device
-    from paddock.tasks.registry import task_class
-    from paddock.training.compilation import compile_units
-    from paddock.training.optimizer import build_optimizer
-    from paddock.training.precision import LossScale
-    from paddock.training.run import engine_for, rate_for
-    from paddock.training.step import TrainingStep
-
-    plan, shape = arithmetic.batch, recipe.data.sample_shape()
-    mode = recipe.train.compile if may_compile(recipe.parallel) else "off"
-
-    def compile_them(units: Sequence[nn.Module]) -> None:
-        compile_units(units, mode, world.adapter, recipe.model.num_parameters())
-
-    engine = engine_for(recipe, arithmetic, world, compile_them)
-    first = engine.mesh.data_rank * plan.accumulation
-    batches = [
-        to_device(example_batch(recipe.model, plan.micro, shape, first + number), world.device)
-        for number in range(plan.accumulation)
-    ]
-    if trains:
-        engine.train()
-        counts = sum(int((batch["labels"] != IGNORED).sum()) for batch in batches)
-        (terms,) = world.all_reduce_sum([counts if engine.leads_replica else 0])
-        step = TrainingStep(
-            engine,
-            build_optimizer(engine.trained, recipe.optimizer),
-            LossScale(recipe.precision, world.adapter),
-            world,
-            learning_rate=rate_for(recipe, 10**6, 1000),
-            clip=recipe.optimizer.clip,
-            seed=recipe.train.seed,
-        )
-        return lambda number: step.run(number, batches, terms)
-    engine.train(False)
-    optimize_for_inference(engine.models)
-    questions = [asked(task_class(recipe.task), batch) for batch in batches]
-    return lambda _: engine.outputs(questions)
 
 
 def summarise(
@@ -193,3 +146,75 @@ def _peak(recipe: Recipe, world: World) -> tuple[float, str]:
     world.barrier()  # all at once, as they work
     (together,) = world.all_reduce_sum([measure_gemm_flops(world.adapter, compute)])
     return together, "a matrix product, measured"
+
+
+# Beside another library
+
+
+def compare(recipe: Recipe, peer: str, measurement: Measurement, on_turn: Callable[[int, int], None]) -> dict[str, Any]:
+    """The recipe's work by us and by a peer in each of its settings, in turns, one process each."""
+    from paddock.benchmarking.peers import SETTINGS, check_peer
+    from paddock.benchmarking.sides import PRODUCT, Side, take_turns
+    from paddock.devices import select
+    from paddock.training.compilation import find_compiler
+
+    measurement.check()
+    sequence_fits(recipe)
+    check_layout(recipe, 1)
+    check_peer(peer, recipe)
+    adapter = select(recipe.train.device)
+    if not adapter.computes_on_host:
+        raise bad_value("--device", adapter.name, "peers are measured on the CPU", "--device cpu")
+    values, trains = recipe.to_dict(), measurement.train
+    settings = [name for name in SETTINGS if name != "compiled" or find_compiler(adapter)]
+    sides = {"paddock": Side(values, trains)}
+    sides |= {f"{peer} {setting}": Side(values, trains, peer, setting) for setting in settings}
+    sides[PRODUCT] = Side(values, trains, setting=PRODUCT)
+    found = take_turns(sides, measurement.warmup, measurement.iterations, on_turn)
+    return _comparison(recipe, peer, measurement, found)
+
+
+def _comparison(recipe: Recipe, peer: str, measurement: Measurement, found: Mapping[str, Measured]) -> dict[str, Any]:
+    """Medians, and ratios turn by turn."""
+    from statistics import median
+
+    import torch
+
+    from paddock.benchmarking.sides import PRODUCT, product_flops
+    from paddock.devices.cpu import cpu_model
+
+    samples, shape = check_layout(recipe, 1).batch.total, recipe.data.sample_shape()
+    flops = samples * recipe.model.forward_flops(shape) * (3 if measurement.train else 1)
+    product, ours = found[PRODUCT], found["paddock"]
+    theirs = {name: side for name, side in found.items() if name not in (PRODUCT, "paddock")}
+    best = min(theirs, key=lambda name: median(theirs[name].seconds))
+    return {
+        "work": "training steps" if measurement.train else "forward passes",
+        "peer": peer,
+        "turns": measurement.iterations,
+        "batch": samples,
+        "sides": {
+            name: {"samples_per_second": samples / median(side.seconds), "memory": side.memory}
+            for name, side in {"paddock": ours, **theirs}.items()
+        },
+        "ratios": {name: _ratio(side.seconds, ours.seconds) for name, side in theirs.items()},
+        "best": best,
+        "memory_ratios": {name: _share(ours.memory, side.memory) for name, side in theirs.items()},
+        "product_flops": product_flops() / median(product.seconds),
+        "fraction_of_product": _ratio([seconds * flops / product_flops() for seconds in product.seconds], ours.seconds),
+        "compute": recipe.precision.compute,
+        "processor": cpu_model(),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "recipe": recipe.to_dict(),
+    }
+
+
+def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
+    """How many times faster we were: in the middle turn, and in the worst and the best."""
+    ratios = sorted(other / own for other, own in zip(theirs, ours, strict=True))
+    return {"median": ratios[len(ratios) // 2], "low": ratios[0], "high": ratios[-1]}
+
+
+def _share(ours: int | None, theirs: int | None) -> float | None:
+    return ours / theirs if ours and theirs else None

@@ -42,7 +42,7 @@ def on_two_nodes(*arguments: str, folders: list[Path], caches: list[Path] | None
             nodes.append(
                 subprocess.Popen([*command, "--node-rank", str(rank)], cwd=folder, env=environment, **pipes)  # type: ignore[call-overload]
             )
-        said = [node.communicate(timeout=240)[1] for node in nodes]
+        said = [node.communicate()[1] for node in nodes]
     finally:
         for node in nodes:
             node.kill()
@@ -125,7 +125,7 @@ def with_torchrun(folder: Path, script: str, *arguments: str, processes: int = 1
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "1"]
     command += ["--nproc-per-node", str(processes), "script.py", *arguments]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(("processes", "named"), [(1, True), (2, False)])

@@ -255,7 +255,7 @@ def test_workers_do_not_run_the_script_again(tmp_path: Path) -> None:
     """Which trains, and need not be guarded by `if __name__ == "__main__"`."""
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.stdout.splitlines() == ["the script runs", "[[0, 1], [2, 3], [4, 5], [6, 7]]"], done.stderr
 
 

@@ -1,0 +1,132 @@
+"""`paddock benchmark --compare`: the same work beside another library."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from paddock.benchmarking.peers import PEERS, _blocks, _renamed, check_peer, peer_step
+from paddock.benchmarking.sides import Measured
+from paddock.cli.main import run
+from paddock.config.load import load_recipe, merge
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.devices import select
+from paddock.errors import ConfigError, MachineError
+from paddock.jobs import benchmark
+from paddock.models.registry import example_batch
+from paddock.testing.layouts import small_bert, small_recipe, small_t5
+
+TINY = ["--model.layers", "2", "--data.sequence-length", "32", "--benchmark.iterations", "2", "--benchmark.warmup", "1"]
+
+
+def recipes() -> dict[str, Recipe]:
+    resnet = load_recipe("resnet/tiny-synthetic")
+    return {
+        "gpt2": small_recipe(),
+        "bert": small_bert("masked_language_modeling", "/nonexistent"),
+        "bert questions": small_bert("question_answering", "/nonexistent"),
+        "t5": small_t5("t5"),
+        "resnet": resnet,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_the_peer_does_the_same_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loss begins where ours does, about that of a guess, and its step changes its weights."""
+    recipe = recipes()[name]
+    seen: list[Any] = []
+    built_by = PEERS["hf"].build
+
+    def watched(config: Any) -> Any:
+        seen.append(built_by(config))
+        return seen[0]
+
+    monkeypatch.setitem(PEERS, "hf", type(PEERS["hf"])("transformers", PEERS["hf"].families, watched))
+    step = peer_step(recipe, "hf", "default", True, select("cpu"))
+    batch = example_batch(recipe.model, recipe.batch.micro or 1, recipe.data.sample_shape(), 0)
+    before = [parameter.detach().clone() for parameter in seen[0].model.parameters()]
+    assert torch.isfinite(seen[0].loss(batch))
+    step()
+    after = list(seen[0].model.parameters())
+    assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    theirs = sum(parameter.numel() for parameter in after if parameter.requires_grad)
+    assert theirs == pytest.approx(recipe.model.num_parameters(), rel=0.02)  # ours has no unused ones
+    peer_step(recipe, "hf", "tuned", False, select("cpu"))()
+
+
+def test_batches_in_their_words() -> None:
+    tokens, lengths = torch.arange(12).view(2, 6), torch.tensor([6, 4])
+    asked = {"tokens": tokens, "token_types": tokens // 6, "lengths": lengths}
+    words = _renamed(asked)
+    assert set(words) == {"input_ids", "token_type_ids", "attention_mask"}
+    assert words["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
+    few = {"labels": torch.tensor([[7, 8], [9, -100]]), "places": torch.tensor([[1, 3], [2, 0]])}
+    assert _renamed({**asked, **few}, labels=True)["labels"].tolist() == [
+        [-100, 7, -100, 8, -100, -100],
+        [-100, -100, 9, -100, -100, -100],
+    ]
+    answers = _renamed({**asked, "labels": torch.tensor([[1, 2], [0, 3]])}, labels=True)
+    assert [answers["start_positions"].tolist(), answers["end_positions"].tolist()] == [[1, 0], [2, 3]]
+    t5 = recipes()["t5"]
+    words = _renamed(example_batch(t5.model, 3, t5.data.sample_shape(), 0), labels=True)
+    assert words["labels"].shape == words["decoder_input_ids"].shape != words["input_ids"].shape
+
+
+def test_what_is_compiled() -> None:
+    model = PEERS["hf"].build(recipes()["t5"].model).model
+    assert len(_blocks(model)) == 3 + 5
+    assert _blocks(torch.nn.Linear(2, 2))[0].__class__ is torch.nn.Linear
+
+
+@pytest.mark.parametrize(
+    ("peer", "name", "changes", "error", "words"),
+    [
+        ("hff", "gpt2", {}, ConfigError, "hf"),
+        ("timm", "gpt2", {}, ConfigError, "compare with hf or litgpt"),
+        ("litgpt", "gpt2", {"model": {"dropout": 0.1}}, ConfigError, "dropout 0"),
+    ],
+)
+def test_refusals(peer: str, name: str, changes: Any, error: type[Exception], words: str) -> None:
+    recipe = recipe_from_dict(merge(recipes()[name].to_dict(), changes))
+    with pytest.raises(error, match=words):
+        check_peer(peer, recipe)
+
+
+def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = type(PEERS["hf"])("a_package_that_nobody_has", ("gpt2",), PEERS["hf"].build)
+    monkeypatch.setitem(PEERS, "absent", absent)
+    with pytest.raises(MachineError, match="a_package_that_nobody_has"):
+        check_peer("absent", small_recipe())
+
+
+def test_ratios_are_those_of_the_same_turn() -> None:
+    found = {
+        "paddock": Measured([1.0, 2.0, 1.0], 100),
+        "hf default": Measured([2.0, 4.0, 3.0], 200),
+        "hf tuned": Measured([1.5, 1.0, 1.5], None),
+        "best product": Measured([0.1, 0.2, 0.1]),
+    }
+    result = benchmark._comparison(small_recipe(), "hf", benchmark.Measurement(True, 1, 3), found)
+    assert result["ratios"]["hf default"] == {"median": 2.0, "low": 2.0, "high": 3.0}
+    assert result["ratios"]["hf tuned"] == {"median": 1.5, "low": 0.5, "high": 1.5}
+    assert result["best"] == "hf tuned"
+    assert result["memory_ratios"] == {"hf default": 0.5, "hf tuned": None}
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paddock.benchmarking.peers.SETTINGS", ("default",))
+    assert run(["benchmark", "gpt2/tiny", "--compare", "hf", "--benchmark.train", *TINY, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert set(result["sides"]) == {"paddock", "hf default"}
+    assert result["turns"] == 2 and result["ratios"]["hf default"]["median"] > 0
+    assert run(["benchmark", "gpt2/tiny", "--compare", "hf", "--nproc-per-node", "2"]) == 2
+    assert run(["benchmark", "gpt2/tiny", "--compare", "timm"]) == 2
+
+
+def test_what_goes_wrong_in_a_side_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--optimizer.name", "adafactor", "--benchmark.train", "--compare", "hf"]
+    assert run(["benchmark", "t5/tiny", *flags, "--benchmark.iterations", "1", "--benchmark.warmup", "0"]) == 2
+    assert "adamw, adam or sgd" in capsys.readouterr().err
