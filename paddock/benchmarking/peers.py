@@ -27,7 +27,6 @@ from paddock.training.precision import autocast_for
 if TYPE_CHECKING:
     from paddock.config.recipe import Recipe
 
-SETTINGS = ("default", "tuned", "compiled")
 Batch = Mapping[str, Tensor]
 
 

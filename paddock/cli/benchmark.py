@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from paddock.cli.arguments import parse_recipe_command
 from paddock.config.load import to_yaml
@@ -27,6 +27,8 @@ class BenchmarkConfig(ConfigModel):
     """Iterations before the clock runs; 5, or 2 beside a peer."""
     iterations: int | None = None
     """Iterations to time, each over one global batch; 100, or 8 beside a peer."""
+    peer_settings: tuple[Literal["default", "tuned", "compiled"], ...] = ("default", "tuned", "compiled")
+    """With --compare: how the peer runs. All sides are in memory at once."""
 
     def measurement(self, warmup: int, iterations: int) -> Measurement:
         """The same, with numbers where none are given."""
@@ -73,7 +75,8 @@ def measure_beside(recipe: Recipe, peer: str, chosen: BenchmarkConfig, as_json: 
     from paddock.telemetry.terminal import progress_bar
 
     with progress_bar("compare", visible=True) as on_turn:
-        result = compare(recipe, peer, chosen.measurement(warmup=2, iterations=8), on_turn)
+        measurement = chosen.measurement(warmup=2, iterations=8)
+        result = compare(recipe, peer, chosen.peer_settings, measurement, on_turn)
     print(json.dumps(result) if as_json else "\n".join(comparison_lines(result)), flush=True)
 
 

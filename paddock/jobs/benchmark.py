@@ -153,7 +153,7 @@ def _peak(recipe: Recipe, world: World) -> tuple[float, str]:
 
 def compare(recipe: Recipe, peer: str, measurement: Measurement, on_turn: Callable[[int, int], None]) -> dict[str, Any]:
     """The recipe's work by us and by a peer in each of its settings, in turns, one process each."""
-    from paddock.benchmarking.peers import SETTINGS, check_peer
+    from paddock.benchmarking.peers import check_peer
     from paddock.benchmarking.sides import PRODUCT, Side, take_turns
     from paddock.devices import select
     from paddock.training.compilation import find_compiler
@@ -166,7 +166,7 @@ def compare(recipe: Recipe, peer: str, measurement: Measurement, on_turn: Callab
     if not adapter.computes_on_host:
         raise bad_value("--device", adapter.name, "peers are measured on the CPU", "--device cpu")
     values, trains = recipe.to_dict(), measurement.train
-    settings = [name for name in SETTINGS if name != "compiled" or find_compiler(adapter)]
+    settings = [name for name in settings if name != "compiled" or find_compiler(adapter)]
     sides = {"paddock": Side(values, trains)}
     sides |= {f"{peer} {setting}": Side(values, trains, peer, setting) for setting in settings}
     sides[PRODUCT] = Side(values, trains, setting=PRODUCT)

@@ -116,9 +116,9 @@ def test_ratios_are_those_of_the_same_turn() -> None:
     assert result["memory_ratios"] == {"hf default": 0.5, "hf tuned": None}
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paddock.benchmarking.peers.SETTINGS", ("default",))
-    assert run(["benchmark", "gpt2/tiny", "--compare", "hf", "--benchmark.train", *TINY, "--json"]) == 0
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--compare", "hf", "--benchmark.train", "--benchmark.peer-settings", "default", "--json"]
+    assert run(["benchmark", "gpt2/tiny", *flags, *TINY]) == 0
     result = json.loads(capsys.readouterr().out)
     assert set(result["sides"]) == {"paddock", "hf default"}
     assert result["turns"] == 2 and result["ratios"]["hf default"]["median"] > 0
@@ -127,6 +127,14 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 
 def test_what_goes_wrong_in_a_side_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--optimizer.name", "adafactor", "--benchmark.train", "--compare", "hf"]
+    flags = [
+        "--optimizer.name",
+        "adafactor",
+        "--benchmark.train",
+        "--compare",
+        "hf",
+        "--benchmark.peer-settings",
+        "default",
+    ]
     assert run(["benchmark", "t5/tiny", *flags, "--benchmark.iterations", "1", "--benchmark.warmup", "0"]) == 2
     assert "adamw, adam or sgd" in capsys.readouterr().err
