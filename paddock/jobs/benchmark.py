@@ -151,8 +151,14 @@ def _peak(recipe: Recipe, world: World) -> tuple[float, str]:
 # Beside another library
 
 
-def compare(recipe: Recipe, peer: str, measurement: Measurement, on_turn: Callable[[int, int], None]) -> dict[str, Any]:
-    """The recipe's work by us and by a peer in each of its settings, in turns, one process each."""
+def compare(
+    recipe: Recipe,
+    peer: str,
+    settings: Sequence[str],
+    measurement: Measurement,
+    on_turn: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """The recipe's work by us and by a peer in each of these settings, in turns, one process each."""
     from paddock.benchmarking.peers import check_peer
     from paddock.benchmarking.sides import PRODUCT, Side, take_turns
     from paddock.devices import select
