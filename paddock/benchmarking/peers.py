@@ -55,6 +55,10 @@ def _huggingface(config: ModelConfig) -> PeerModel:
     theirs = transformers.AutoConfig.for_model(settings["model_type"], **_without(settings, "model_type"))
     theirs.use_cache = False
     model: Any = getattr(transformers, settings["architectures"][0])(theirs)
+    if getattr(config, "tied", True) is False:
+        # As when published weights are loaded: built from a config alone, newer versions tie it.
+        head = model.get_output_embeddings()
+        head.weight = nn.Parameter(head.weight.detach().clone())
     return PeerModel(model, lambda batch: model(**_renamed(batch, True)).loss, lambda batch: model(**_renamed(batch)))
 
 

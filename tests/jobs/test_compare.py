@@ -29,6 +29,7 @@ def recipes() -> dict[str, Recipe]:
         "bert": small_bert("masked_language_modeling", "/nonexistent"),
         "bert questions": small_bert("question_answering", "/nonexistent"),
         "t5": small_t5("t5"),
+        "mt5": small_t5("mt5"),
         "resnet": resnet,
     }
 
