@@ -90,7 +90,8 @@ def paddock(steps: int, recipe: str, dropout: float | None) -> Result:
 
 
 def their_model(recipe: str, kind: str, dropout: float | None) -> Any:
-    """Hugging Face's model of a recipe's shape."""
+    """Hugging Face's model of a recipe's shape. Where that has a head of its own, so has theirs, as when the published
+    weights are loaded: built from a config alone, newer versions tie it, and leave out its gradient and moments."""
     import torch
     import transformers
 
@@ -101,9 +102,11 @@ def their_model(recipe: str, kind: str, dropout: float | None) -> Any:
         from paddock.devices import select
 
         select("cpu").prepare()
-    settings = to_huggingface_config(with_dropout(load_recipe(recipe).model, dropout))
+    config = with_dropout(load_recipe(recipe).model, dropout)
     torch.manual_seed(0)
-    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**settings))
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**to_huggingface_config(config)))
+    if not config.tied:
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     if kind == "compiled":
         for stack in (model.encoder, model.decoder):
             for block in stack.block:

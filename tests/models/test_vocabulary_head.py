@@ -70,3 +70,18 @@ def test_scores_of_targets(chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_scores_of_nothing() -> None:
     assert linear_target_scores(torch.empty(0, 6), torch.empty(9, 6), torch.empty(0, dtype=torch.long)).shape == (0, 2)
+
+
+def test_a_weight_takes_over_its_gradient() -> None:
+    """A copy would be as large as the weight: for a large vocabulary, half a gigabyte."""
+    hidden, _, _, labels = case()
+    weight = torch.nn.Parameter(torch.randn(VOCABULARY, 6))
+    for retained in (False, True):
+        weight.grad = None
+        loss = linear_cross_entropy(hidden, weight, labels)
+        kept = loss.grad_fn.saved_tensors[1].data_ptr()  # type: ignore[union-attr]
+        loss.backward(retain_graph=retained)
+        assert (weight.grad.data_ptr() == kept) is not retained
+    once = weight.grad.clone()
+    loss.backward()
+    torch.testing.assert_close(weight.grad, 2 * once)

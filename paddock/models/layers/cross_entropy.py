@@ -201,18 +201,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
             partition.all_reduce_sum(loss)
             if hidden_gradient is not None:
                 partition.all_reduce_sum(hidden_gradient)
-        ctx.gradients = hidden_gradient, weight_gradient, bias_gradient
+        ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.weight_dtype, ctx.scaled = weight.dtype, False
         return loss
 
     @staticmethod
     def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
-        """They are ours alone, so they are scaled in place: once, though some pipelines ask for each by itself."""
-        hidden_gradient, weight_gradient, bias_gradient = ctx.gradients
+        """They are ours alone, so they are scaled in place: once, though some pipelines ask for each by itself. What is
+        saved goes when the graph goes, before anybody adds up gradients: a parameter takes over the one that it is
+        given, instead of a copy."""
+        hidden_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
         if not ctx.scaled:
             for gradient in (hidden_gradient, weight_gradient, bias_gradient):
                 if gradient is not None:
-                    gradient.mul_(output_gradients[0])
+                    gradient.data.mul_(output_gradients[0])  # what is saved may not change, in autograd's eyes
             ctx.scaled = True
         of_bias = None if bias_gradient is None else bias_gradient.to(ctx.weight_dtype)
         return hidden_gradient, weight_gradient.to(ctx.weight_dtype), of_bias, None, None, None
