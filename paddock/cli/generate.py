@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -40,10 +40,18 @@ class GenerateOptions:
     """Choose among this many of the likeliest tokens."""
     top_p: float | None = None
     """Choose among the likeliest tokens that together reach this probability."""
+    min_p: float | None = None
+    """Choose among tokens at least this times as likely as the likeliest."""
+    typical_p: float | None = None
+    """Choose among the tokens of the most expected surprise that together reach this probability."""
     seed: int = 0
     """The same seed gives the same text."""
     num_return_sequences: int = 1
     """Continuations of each prompt."""
+    min_new_tokens: int = 0
+    """Tokens to add at least, before the model may end."""
+    repetition_penalty: float = 1.0
+    """Above 1, what was said becomes less likely."""
     no_repeat_ngram_size: int = 0
     """No so many tokens in a row come twice; 0: they may."""
     num_beams: int = 1
@@ -66,18 +74,9 @@ def main(arguments: list[str]) -> None:
     from paddock.jobs.generate import continue_text
 
     early: dict[str, bool | Literal["never"]] = {"true": True, "false": False, "never": "never"}
-    chosen = GenerationOptions(
-        max_new_tokens=options.max_new_tokens,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        seed=options.seed,
-        num_return_sequences=options.num_return_sequences,
-        no_repeat_ngram_size=options.no_repeat_ngram_size,
-        num_beams=options.num_beams,
-        length_penalty=options.length_penalty,
-        early_stopping=early[options.early_stopping],
-    )
+    names = {field.name for field in fields(GenerationOptions)}
+    given = {name: value for name, value in vars(options).items() if name in names}
+    chosen = GenerationOptions(**{**given, "early_stopping": early[options.early_stopping]})
     live = sys.stdout.isatty() and not options.json and len(prompts) * options.num_return_sequences == 1
     show = _print_as_it_comes if live else None
     results = continue_text(options.model, prompts, chosen, options.device, show)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paddock.inference.options import GenerationOptions
-from paddock.inference.sampling import forbid_repeats
+from paddock.inference.sampling import restrain
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,8 @@ class BeamSearch:
     def _candidates(self, logits: Tensor) -> list[tuple[float, int, int]]:
         """The likeliest (score, row, token), best first."""
         scores = logits.to("cpu", torch.float32).log_softmax(dim=-1)
-        if self.options.no_repeat_ngram_size:
-            said = [[*self._history, *tokens] for tokens in self._tokens]
-            forbid_repeats(scores, said, self.options.no_repeat_ngram_size)
+        said = [[*self._history, *tokens] for tokens in self._tokens]
+        restrain(scores, said, [len(tokens) for tokens in self._tokens], self.options)
         scores = scores + torch.tensor(self._scores).unsqueeze(1)
         found = scores.flatten().topk(min(2 * self.options.num_beams, scores.numel()))
         places = found.indices.tolist()

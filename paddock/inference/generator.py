@@ -16,7 +16,7 @@ from torch import Tensor
 from paddock.errors import NumericsError
 from paddock.inference.beam_search import BeamSearch
 from paddock.inference.options import GenerationOptions
-from paddock.inference.sampling import choose, forbid_repeats
+from paddock.inference.sampling import choose, restrain
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.model import Model
 from paddock.parallel.seeds import seed_for
@@ -41,6 +41,15 @@ class Request:
 
 
 @dataclass(frozen=True)
+class TokenLogprobs:
+    """How likely the model finds a token that was chosen, and which it finds likeliest."""
+
+    chosen: float
+    likeliest: tuple[tuple[int, float], ...]
+    """Tokens and their log probabilities, the likeliest first."""
+
+
+@dataclass(frozen=True)
 class Event:
     """New tokens of a sequence of a request; the last ones if it has `ended`."""
 
@@ -48,6 +57,8 @@ class Event:
     sequence: int
     tokens: tuple[int, ...]
     ended: bool = False
+    logprobs: TokenLogprobs | None = None
+    """Of its one token, where they are asked for."""
 
 
 @dataclass
@@ -249,18 +260,25 @@ def _generator(options: GenerationOptions, number: int, copy: int) -> torch.Gene
 def _sample(logits: Tensor, options: GenerationOptions, rows: list[_Next], chosen: _Chosen) -> None:
     """One token for each row, all of which have the same options."""
     logits = logits[[entry.slot for entry in rows]]
-    if options.no_repeat_ngram_size:
-        forbid_repeats(logits, [entry.row.said for entry in rows], options.no_repeat_ngram_size)
+    own = logits.to("cpu", torch.float32).log_softmax(dim=-1) if options.logprobs is not None else None
+    restrain(logits, [entry.row.said for entry in rows], [entry.row.written for entry in rows], options)
     tokens = choose(logits, options, [entry.row.generator for entry in rows if entry.row.generator is not None])
-    for entry, token in zip(rows, tokens.tolist(), strict=True):
+    for number, (entry, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
         row = entry.row
         stops = token == options.stop_token
         row.said.append(token)
         row.written += 1
         ended = stops or row.written == options.max_new_tokens
-        chosen.events.append(Event(row.id, row.sequence, () if stops else (token,), ended))
+        told = None if own is None or stops else _logprobs(own[number], token, options.logprobs or 0)
+        chosen.events.append(Event(row.id, row.sequence, () if stops else (token,), ended, told))
         if not ended:
             chosen.going.append(entry)
+
+
+def _logprobs(row: Tensor, token: int, top: int) -> TokenLogprobs:
+    found = row.topk(min(top, len(row)))
+    likeliest = tuple(zip(found.indices.tolist(), found.values.tolist(), strict=True))
+    return TokenLogprobs(row[token].item(), likeliest)
 
 
 def _check_finite(logits: Tensor) -> None:

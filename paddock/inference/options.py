@@ -21,13 +21,25 @@ class GenerationOptions:
     """Choose among this many of the likeliest tokens; None is all."""
     top_p: float | None = None
     """Choose among the likeliest tokens that together just reach this probability; None is all."""
+    min_p: float | None = None
+    """Choose among tokens that are at least this times as likely as the likeliest; None is all."""
+    typical_p: float | None = None
+    """Choose among the tokens whose surprise is nearest to what is expected, as many as together reach this
+    probability (locally typical sampling); None is all."""
     seed: int = 0
     num_return_sequences: int = 1
     """Continuations of each prompt."""
     stop_token: int | None = None
     """A sequence ends before this token: end-of-text, usually."""
+    min_new_tokens: int = 0
+    """The stop token does not come before so many others."""
+    repetition_penalty: float = 1.0
+    """What was said becomes less likely: its logits are divided by this where positive, else multiplied."""
     no_repeat_ngram_size: int = 0
     """No so many tokens in a row come twice; 0: they may."""
+    logprobs: int | None = None
+    """Tell the log probability of every token that is chosen, and of so many of the likeliest, as the model has them:
+    before temperature and all that follows. None: tell nothing."""
     num_beams: int = 1
     """Beam search: how many continuations are followed at once."""
     length_penalty: float = 1.0
@@ -53,8 +65,17 @@ class GenerationOptions:
             raise bad_value("temperature", self.temperature, "it divides the logits", "0 (greedy) or more")
         if self.top_k is not None and self.top_k < 1:
             raise bad_value("top_k", self.top_k, "no token would be left", "at least 1; without it, all")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise bad_value("top_p", self.top_p, "it is a probability", "above 0 and at most 1")
+        for field in ("top_p", "min_p", "typical_p"):
+            value = getattr(self, field)
+            if value is not None and not 0 < value <= 1:
+                raise bad_value(field, value, "it is a probability", "above 0 and at most 1")
+        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
+            raise bad_value("repetition_penalty", self.repetition_penalty, "logits are divided by it", "above 0")
+        if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+            why = f"at most {self.max_new_tokens} tokens are written (max_new_tokens)"
+            raise bad_value("min_new_tokens", self.min_new_tokens, why, f"between 0 and {self.max_new_tokens}")
+        if self.logprobs is not None and self.logprobs < 0:
+            raise bad_value("logprobs", self.logprobs, "it is a count", "0 or more")
         for field in ("num_return_sequences", "num_beams"):
             if getattr(self, field) < 1:
                 raise bad_value(field, getattr(self, field), "it is a count", "at least 1")
@@ -70,7 +91,8 @@ class GenerationOptions:
             self._check_no_beams()
 
     def _check_greedy(self) -> None:
-        for field, value in (("top_k", self.top_k), ("top_p", self.top_p)):
+        for field in ("top_k", "top_p", "min_p", "typical_p"):
+            value = getattr(self, field)
             if value is not None:
                 raise bad_value(
                     field,
@@ -90,6 +112,8 @@ class GenerationOptions:
         if self.temperature is not None and not self.greedy:
             why = "beam search follows the likeliest continuations: nothing is drawn"
             raise bad_value("temperature", self.temperature, why, "0 with num_beams, or num_beams 1")
+        if self.logprobs is not None:
+            raise bad_value("logprobs", self.logprobs, "beams are told when they end, by their tokens", "num_beams 1")
         if self.num_return_sequences > self.num_beams:
             why = f"there are {self.num_beams} beams, each of which ends as one"
             raise bad_value("num_return_sequences", self.num_return_sequences, why, f"at most {self.num_beams}")

@@ -13,7 +13,7 @@ from paddock.checkpoint.huggingface import save_folder
 from paddock.errors import ConfigError, DataError, NumericsError, UserError
 from paddock.inference import generate as generate_module
 from paddock.inference.generate import generate
-from paddock.inference.generator import Generator
+from paddock.inference.generator import Event, Generator, Request
 from paddock.inference.options import GenerationOptions
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
@@ -22,6 +22,7 @@ from paddock.models.layers.cache import KeyValueCache
 CONFIG = GPT2Config(hidden=32, layers=2, heads=4, vocab=61, context=40, dropout=0.3)
 PROMPTS = [[5], [7, 3, 9], [1, 2, 3, 4, 5, 6, 7, 8], [9, 9, 2], [60, 0, 13], [8, 0, 0, 8, 1, 1, 30, 31]]
 GREEDY = GenerationOptions(max_new_tokens=30, temperature=0)
+GREEDY_STOP = 30
 SAMPLED = GenerationOptions(max_new_tokens=20, temperature=6.0, top_k=40, top_p=0.97, seed=4)
 
 
@@ -192,3 +193,56 @@ def test_broken_weights_are_not_sampled() -> None:
 
 def test_no_prompts(model: GPT2) -> None:
     assert generate(model, [], GREEDY) == []
+
+
+RESTRAINED: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.3},
+    {"no_repeat_ngram_size": 2, "repetition_penalty": 0.8},
+    {"min_new_tokens": 25},
+]
+
+
+@pytest.mark.parametrize("settings", RESTRAINED)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_restraint_is_that_of_transformers(
+    model: GPT2, theirs: transformers.GPT2LMHeadModel, settings: dict[str, Any], beams: int
+) -> None:
+    stop = GREEDY_STOP
+    options = GenerationOptions(max_new_tokens=30, temperature=0, stop_token=stop, num_beams=beams, **settings)
+    for prompt, ours in zip(PROMPTS, generate(model, PROMPTS, options), strict=True):
+        tokens = torch.tensor([prompt])
+        result = theirs.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=30,
+            do_sample=False,
+            num_beams=beams,
+            eos_token_id=stop,
+            pad_token_id=0,
+            **settings,
+        )
+        new = result[0, len(prompt) :].tolist()
+        assert ours == (new[: new.index(stop)] if stop in new else new)
+
+
+def test_log_probabilities_are_the_models_own(model: GPT2, theirs: transformers.GPT2LMHeadModel) -> None:
+    """Whatever is done to logits before a token is drawn."""
+    options = GenerationOptions(max_new_tokens=8, temperature=3.0, top_k=9, logprobs=4, num_return_sequences=2)
+    generator = Generator(model.eval(), 4, 40)
+    generator.add(Request(PROMPTS[1], options))
+    events: list[Event] = []
+    while generator.busy:
+        events += generator.step()
+    for sequence in (0, 1):
+        mine = [event for event in events if event.sequence == sequence]
+        written = [token for event in mine for token in event.tokens]
+        with torch.no_grad():
+            logits = theirs(torch.tensor([[*PROMPTS[1], *written]])).logits[0, len(PROMPTS[1]) - 1 : -1]
+        expected = logits.log_softmax(dim=-1)
+        for event, row, token in zip(mine, expected, written, strict=True):
+            assert event.logprobs is not None
+            assert event.logprobs.chosen == pytest.approx(row[token].item(), abs=1e-4)
+            assert [number for number, _ in event.logprobs.likeliest] == row.topk(4).indices.tolist()
+            assert [value for _, value in event.logprobs.likeliest] == pytest.approx(
+                row.topk(4).values.tolist(), abs=1e-4
+            )

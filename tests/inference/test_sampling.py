@@ -8,14 +8,19 @@ import pytest
 import torch
 from transformers.generation import (
     LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 
 from paddock.errors import ConfigError
 from paddock.inference.options import GenerationOptions
-from paddock.inference.sampling import choose, probabilities
+from paddock.inference.sampling import choose, probabilities, restrain
 
 
 def some_logits(rows: int = 40, vocab: int = 57) -> torch.Tensor:
@@ -36,6 +41,45 @@ def test_probabilities_are_those_of_transformers(temperature: float, top_k: int 
     ours = probabilities(logits, GenerationOptions(temperature=temperature, top_k=top_k, top_p=top_p))
     assert torch.equal(ours > 0, expected > 0)
     torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("top_k", [None, 6])
+@pytest.mark.parametrize("min_p", [None, 1e-6, 0.05, 0.4, 1.0])
+@pytest.mark.parametrize("typical_p", [None, 1e-3, 0.2, 0.95])
+def test_rarer_restrictions_are_those_of_transformers(
+    top_k: int | None, min_p: float | None, typical_p: float | None
+) -> None:
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(1.3)])
+    if top_k is not None:
+        warpers.append(TopKLogitsWarper(top_k))
+    if min_p is not None:
+        warpers.append(MinPLogitsWarper(min_p))
+    if typical_p is not None:
+        warpers.append(TypicalLogitsWarper(typical_p))
+    logits = some_logits()
+    expected = warpers(torch.zeros(40, 1, dtype=torch.long), logits).softmax(dim=-1)
+    options = GenerationOptions(temperature=1.3, top_k=top_k, min_p=min_p, typical_p=typical_p)
+    ours = probabilities(logits, options)
+    assert torch.equal(ours > 0, expected > 0)
+    torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.7, 0.6])
+@pytest.mark.parametrize("size", [0, 2])
+@pytest.mark.parametrize(("shortest", "written"), [(0, 3), (5, 3), (3, 3)])
+def test_restraint_is_that_of_transformers(penalty: float, size: int, shortest: int, written: int) -> None:
+    said = torch.randint(0, 20, (40, 12), generator=torch.Generator().manual_seed(1))
+    processors = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(penalty)])
+    if size:
+        processors.append(NoRepeatNGramLogitsProcessor(size))
+    processors.append(MinNewTokensLengthLogitsProcessor(12 - written, shortest, 7))
+    logits = some_logits()
+    expected = processors(said, logits.clone())
+    options = GenerationOptions(
+        repetition_penalty=penalty, no_repeat_ngram_size=size, min_new_tokens=shortest, stop_token=7
+    )
+    restrain(logits, said.tolist(), [written] * 40, options)
+    torch.testing.assert_close(logits, expected)
 
 
 def test_the_token_that_crosses_top_p_stays() -> None:
@@ -93,6 +137,16 @@ def test_greedy_takes_the_likeliest() -> None:
         ({"top_k": 0}, "top_k = 0"),
         ({"top_p": 0.0}, "top_p = 0.0"),
         ({"top_p": 1.1}, "top_p = 1.1"),
+        ({"min_p": 0.0}, "min_p = 0.0"),
+        ({"typical_p": 2.0}, "typical_p = 2.0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty = 0.0"),
+        ({"repetition_penalty": float("inf")}, "repetition_penalty = inf"),
+        ({"min_new_tokens": 101}, "max_new_tokens"),
+        ({"min_new_tokens": -1}, "min_new_tokens = -1"),
+        ({"logprobs": -1}, "logprobs = -1"),
+        ({"logprobs": 1, "num_beams": 2}, "num_beams 1"),
+        ({"temperature": 0, "min_p": 0.5}, "ignored"),
+        ({"temperature": 0, "typical_p": 0.5}, "ignored"),
         ({"num_return_sequences": 0}, "num_return_sequences = 0"),
         ({"temperature": 0, "top_k": 5}, "ignored"),
         ({"temperature": 0, "top_p": 0.5}, "ignored"),
