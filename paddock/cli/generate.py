@@ -48,6 +48,8 @@ class GenerateOptions:
     """The same seed gives the same text."""
     num_return_sequences: int = 1
     """Continuations of each prompt."""
+    stop: tuple[str, ...] = ()
+    """End a text before the first of these strings that comes."""
     min_new_tokens: int = 0
     """Tokens to add at least, before the model may end."""
     repetition_penalty: float = 1.0
@@ -79,7 +81,7 @@ def main(arguments: list[str]) -> None:
     chosen = GenerationOptions(**{**given, "early_stopping": early[options.early_stopping]})
     live = sys.stdout.isatty() and not options.json and len(prompts) * options.num_return_sequences == 1
     show = _print_as_it_comes if live else None
-    results = continue_text(options.model, prompts, chosen, options.device, show)
+    results = continue_text(options.model, prompts, chosen, options.device, show, options.stop)
     if options.json:
         print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
     elif not live:

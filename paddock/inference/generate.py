@@ -11,8 +11,8 @@ from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Model, evaluating
 
-OnToken = Callable[[int, int], None]
-"""Called with the number of the sequence and each of its tokens, as soon as there is one."""
+OnToken = Callable[[int, int], bool | None]
+"""Called with the number of the sequence and each of its tokens, as soon as there is one. True ends the sequence."""
 
 MAX_BATCH = 32
 """Sequences that are computed together at most."""
@@ -48,10 +48,10 @@ def generate(
         while generator.busy:
             for event in generator.step():
                 sequence = number_of[event.request] * copies + event.sequence
-                for token in event.tokens:
-                    results[sequence].append(token)
-                    if on_token is not None:
-                        on_token(sequence, token)
+                results[sequence] += event.tokens
+                enough = [on_token(sequence, token) for token in event.tokens] if on_token is not None else []
+                if any(enough) and not event.ended:
+                    generator.end(event.request, event.sequence)
     return results
 
 

@@ -113,6 +113,11 @@ class Generator:
         self._waiting = deque(entry for entry in self._waiting if entry[0] != id)
         self._place([_Next(row, slot) for slot, row in enumerate(self._rows) if row.id != id])
 
+    def end(self, id: int, sequence: int) -> None:
+        """Write no more of one sequence of a request: somebody has read enough of it."""
+        gone = (id, sequence)
+        self._place([_Next(row, slot) for slot, row in enumerate(self._rows) if (row.id, row.sequence) != gone])
+
     @property
     def busy(self) -> bool:
         return bool(self._rows or self._waiting)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import prepare, select
-from paddock.errors import ConfigError
+from paddock.errors import ConfigError, bad_value
 from paddock.inference.generate import generate
 from paddock.inference.options import GenerationOptions
-from paddock.inference.text_stream import TextStream
+from paddock.inference.text_stream import StoppingText, WholeText
 from paddock.inference.trained import need_tokenizer, open_trained
 
 
@@ -32,14 +32,17 @@ def continue_text(
     options: GenerationOptions,
     device: str,
     show: Callable[[str], object] | None = None,
+    stops: Sequence[str] = (),
 ) -> list[Continuation]:
     """Continue every prompt, or answer it where the model reads what it is given. With `show` (and one sequence) the
-    text is passed on as it comes."""
+    text is passed on as it comes. A text ends before the first of the `stops` that comes."""
     if not prompts:
         raise ConfigError("there is no prompt", fix='give --prompt "some text", or --prompt-file FILE')
     for prompt in prompts:
         check_text("--prompt", prompt)
     options.check()
+    if "" in stops:
+        raise bad_value("--stop", '""', "every text begins with nothing, and would end there", "give some text")
     adapter = select(device)
     prepare(adapter)
     trained = open_trained(source, adapter.torch_device(0))
@@ -49,27 +52,34 @@ def continue_text(
     continues = trained.model.writes == "tokens"
     ids = [_encode(tokenizer, prompt, continues) for prompt in prompts]
     options = replace(options, stop_token=tokenizer.end_of_text_id)
-    alone = show is not None and len(prompts) * options.num_return_sequences == 1
-    on_token: Callable[[int, int], None] | None = None
-    text = TextStream(tokenizer.decode)
-    if show is not None and alone and continues:
-        show(prompts[0])
+    copies = options.num_return_sequences
+    texts = [_text(tokenizer, stops, continues) for _ in range(len(prompts) * copies)]
+    live = show if len(texts) == 1 else None
+    if live is not None and continues:
+        live(prompts[0])
 
-        def on_token(sequence: int, token: int) -> None:
-            show(text.push(token))
+    def on_token(sequence: int, token: int) -> bool:
+        new = texts[sequence].push(token)
+        if live is not None and new:
+            live(new)
+        return texts[sequence].stopped
 
     products = adapter.choose_products("auto", trained.model.config.num_parameters())
     with adapter.using_products(products):
         results = generate(trained.model, ids, options, on_token)
-    copies = options.num_return_sequences
-    decode = tokenizer.decode if continues else tokenizer.decode_named  # what fills a gap is behind the gap's name
-    found = [
-        Continuation(prompts[index // copies], decode(tokens), len(tokens), continues)
+    for text in texts:
+        rest = text.finish()
+        if live is not None:
+            live(rest + "\n")
+    return [
+        Continuation(prompts[index // copies], texts[index].text, len(tokens), continues)
         for index, tokens in enumerate(results)
     ]
-    if show is not None and alone:
-        show((text.finish() if continues else found[0].text) + "\n")
-    return found
+
+
+def _text(tokenizer: Tokenizer, stops: Sequence[str], continues: bool) -> StoppingText | WholeText:
+    """What becomes of the tokens of a sequence; where gaps are filled in, each piece is behind the gap's name."""
+    return StoppingText(tokenizer.decode, stops) if continues else WholeText(tokenizer.decode_named, stops)
 
 
 def _encode(tokenizer: Tokenizer, prompt: str, continues: bool) -> list[int]:

@@ -188,6 +188,19 @@ def test_training_from_a_huggingface_folder(trained_run: Path, tmp_path: Path) -
     assert losses(tmp_path / "tuned")[0] != pytest.approx(losses(trained_run)[0], rel=1e-3)
 
 
+def test_text_ends_before_a_stop_string(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["generate", str(trained_run), "--prompt", "The", "--max-new-tokens", "20", "--json"]
+    assert run(flags) == 0
+    (whole,) = json.loads(capsys.readouterr().out)
+    middle = whole["text"][len(whole["text"]) // 3 :][:3]
+    assert run([*flags, "--stop", middle]) == 0
+    (cut,) = json.loads(capsys.readouterr().out)
+    assert cut["text"] == whole["text"][: whole["text"].index(middle)]
+    assert cut["tokens"] < whole["tokens"]
+    assert run([*flags, "--stop", ""]) == 2
+    assert "--stop" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("compute", ["bfloat16", "float16"])
 def test_mixed_precision_follows_float32(trained_run: Path, tmp_path: Path, compute: str) -> None:
     flags = ["--precision.compute", compute, "--run-dir", str(tmp_path / "run"), "--parallel.recompute", "full"]

@@ -246,3 +246,16 @@ def test_log_probabilities_are_the_models_own(model: GPT2, theirs: transformers.
             assert [value for _, value in event.logprobs.likeliest] == pytest.approx(
                 row.topk(4).values.tolist(), abs=1e-4
             )
+
+
+def test_a_sequence_that_is_ended_leaves_the_others_alone(model: GPT2) -> None:
+    options = GenerationOptions(max_new_tokens=12, temperature=3.0, num_return_sequences=3)
+    whole = generate(model, PROMPTS[:3], options)
+    counts = [0] * 9
+
+    def enough(sequence: int, token: int) -> bool:
+        counts[sequence] += 1
+        return sequence in (0, 4) and counts[sequence] == 5
+
+    cut = generate(model, PROMPTS[:3], options, enough)
+    assert cut == [tokens[:5] if number in (0, 4) else tokens for number, tokens in enumerate(whole)]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
-from paddock.inference.text_stream import TextStream
+from paddock.inference.text_stream import StoppingText, StopStrings, TextStream, WholeText
 
 TEXT = "naïve café — 日本語のテキスト 🙂🧑‍🚀 plain again\n"
 
@@ -100,3 +100,51 @@ def test_tokens_without_text() -> None:
     tokens = [*b"ab", *none, first, *none, second, 300, *b"c"]
     assert "".join(pieces(TextStream(decode), tokens)) == "abéc"
     assert longest <= 32
+
+
+# Where a text ends
+
+SHORT = st.text("ab", max_size=12)
+STOPS = st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+def cut(text: str, stops: list[str]) -> str:
+    """Character by character: the plainest way to say what is meant."""
+    for end in range(1, len(text) + 1):
+        ending = [stop for stop in stops if text[:end].endswith(stop)]
+        if ending:
+            return text[: end - max(map(len, ending))]
+    return text
+
+
+@given(SHORT, STOPS, st.data())
+def test_stop_strings_in_any_pieces(text: str, stops: list[str], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
+    stream = StopStrings(stops)
+    out = [stream.push(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    out.append(stream.finish())
+    assert "".join(out) == cut(text, stops)
+    assert stream.found == any(stop in text for stop in stops)
+
+
+@given(st.text("aé€🙂", max_size=10), st.lists(st.text("aé€🙂", min_size=1, max_size=3), max_size=2))
+def test_streamed_text_is_the_whole_text(text: str, stops: list[str]) -> None:
+    """Over tokens of single bytes, so that stop strings and characters begin and end anywhere within tokens."""
+    tokens = list(text.encode())
+    stream, whole = StoppingText(decode_bytes, stops), WholeText(decode_bytes, stops)
+    seen = []
+    for token in tokens:
+        seen.append(stream.push(token))
+        whole.push(token)
+        if stream.stopped:
+            assert whole.stopped
+            break
+    seen.append(stream.finish())
+    whole.finish()
+    assert "".join(seen) == stream.text == whole.text == cut(text, stops)
+
+
+def test_what_may_be_the_beginning_of_a_stop_waits() -> None:
+    stream = StopStrings(["END"])
+    assert [stream.push(letter) for letter in "An ENd, END"] == ["A", "n", " ", "", "", "ENd", ",", " ", "", "", ""]
+    assert stream.found and stream.finish() == "" and stream.push("more") == ""
