@@ -37,8 +37,10 @@ def parse_json(text: str | bytes, source: str, *, fix: str = "", unique: bool = 
     """The value that a JSON text stands for; `source` names the file (and the line) in the error. With `unique`, an
     object that says something twice is an error: readers differ in which of the two they believe."""
     try:
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text))  # strictly: json lets half of a character pass
         value = json.loads(text, object_pairs_hook=_without_repeats if unique else None)
-        if "\\ud" in text.lower() if isinstance(text, str) else b"\\ud" in text.lower():
+        if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()  # half of a character can be parsed, and not be printed
         return value
     except RecursionError:

@@ -5,6 +5,7 @@ Pydantic only: importing a room's `config.py` must stay cheap, so torch has no p
 
 from __future__ import annotations
 
+import math
 import re
 from contextvars import ContextVar
 from typing import Any
@@ -40,7 +41,13 @@ class ConfigModel(BaseModel):
             raise ValueError("it should be a number of 64 bits")
         if isinstance(value, str) and "\0" in value:
             raise ValueError("it should have no NUL in it")
+        if any(isinstance(one, float) and not math.isfinite(one) for one in _items(value)):
+            raise ValueError("it should be a finite number")
         return value
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)

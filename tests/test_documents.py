@@ -25,6 +25,7 @@ class Recorded(Document):
         (b"1" * 5_000, "too many digits"),
         (b'{"step": 1, "names": ["\\ud800"]}', "half of a character"),
         (b'{"\\uDC12": 1}', "half of a character"),
+        (b'{"step": 1, "names": ["\xed\xbb\x98"]}', "byte 23 is not UTF-8"),
         (b"{}", "step: field required"),
         (b"[]", "the whole: "),
         (b'{"step": "1"}', "step: input should be a valid integer"),

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from paddock.errors import MachineError
-from paddock.process import announced, mortal
+from paddock.process import announced, machine_lacks, mortal
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 TIMEOUT = timedelta(minutes=30)  # as long as torch waits for a process group
 PORTS = range(1, 2**16)
+STORE_DESCRIPTORS = 16
+"""Of files: what a store opens for itself, its first client on both sides, and some to spare."""
 SIOCGIFADDR = 0x8915  # <linux/sockios.h>: the IPv4 address of an interface
 
 _servers: WeakValueDictionary[int, TCPStore] = WeakValueDictionary()
@@ -102,6 +104,7 @@ def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPS
     from torch.distributed import DistError, TCPStore
 
     where = f"{address}, port {port}"
+    _check_descriptors()
     try:
         with mortal(), announced(f"waiting for whoever serves the job's store at {where}"):
             return TCPStore(address, port, is_master=False, timeout=timeout)
@@ -111,7 +114,7 @@ def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPS
 
 def could_not_meet(where: str, error: Exception) -> MachineError:
     """What to say when the store cannot be opened or reached, or has gone, or not everybody came."""
-    return MachineError(
+    return machine_lacks(error) or MachineError(
         f"the processes could not meet at {where}",
         why=(str(error).splitlines() or [type(error).__name__])[0],
         fix="check that address (--master-addr, --master-port), and that all of them have been started",
@@ -128,10 +131,23 @@ def serve_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPSto
     if (serving := _servers.get(port)) is not None:
         return serving
     listening = _listen(address, port)
+    _check_descriptors()
     bound, port = listening.getsockname()[:2]
     store = TCPStore(bound, port, is_master=True, timeout=timeout, master_listen_fd=listening.detach())
     _servers[port] = store
     return store
+
+
+def _check_descriptors() -> None:
+    """An OSError, if a store could not open what it needs: torch's would try again and again, for as long as anybody
+    may be waited for."""
+    held: list[int] = []
+    try:
+        for _ in range(STORE_DESCRIPTORS):
+            held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
 
 
 def _listen(address: str, port: int) -> socket.socket:

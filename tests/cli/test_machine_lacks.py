@@ -73,3 +73,21 @@ def test_a_process_that_leaves_takes_its_temporary_folder_along(tmp_path: Path) 
     done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, env=environment)
     assert done.returncode == 3 and done.stdout.startswith(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+FEW_FILES = """
+import os, resource
+import torch.distributed
+from paddock.cli.main import main
+highest = max(map(int, os.listdir("/proc/self/fd")))
+resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 9, highest + 9))
+main(["train", "gpt2/tiny", "--train.steps", "1", "--nproc-per-node", "2", "--run-dir", "run"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+def test_a_store_without_descriptors_is_not_waited_for(tmp_path: Path) -> None:
+    """torch's store cannot connect to itself, and would try for half an hour."""
+    done = subprocess.run([sys.executable, "-c", FEW_FILES], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert "cannot open another file" in done.stderr and "Traceback" not in done.stderr

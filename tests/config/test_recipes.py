@@ -173,6 +173,8 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         (f"train: {{steps: {'1:' * 50_000}1}}", "a number of 100001 characters"),
         (f"train: {{seed: {2**63}}}", "a number of 64 bits"),
         ('data: {cache: "a\\0b"}', "no NUL"),
+        ("schedule: {warmup: 1e400}", "finite"),
+        ("optimizer: {betas: [0.9, .nan]}", "finite"),
         ("model: {family: [gpt2]}", "it is one word"),
         ("model: {family: {a: b}}", "it is one word"),
         ("task: [language_modeling]", "it is one word"),
