@@ -13,7 +13,7 @@ from paddock.checkpoint.huggingface import save_folder
 from paddock.errors import ConfigError, DataError, NumericsError, UserError
 from paddock.inference import generate as generate_module
 from paddock.inference.generate import generate
-from paddock.inference.generator import Generator
+from paddock.inference.generator import Generator, Request
 from paddock.inference.options import GenerationOptions
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
@@ -192,3 +192,16 @@ def test_broken_weights_are_not_sampled() -> None:
 
 def test_no_prompts(model: GPT2) -> None:
     assert generate(model, [], GREEDY) == []
+
+
+def test_a_prompt_and_what_is_written_share_a_slot(model: GPT2) -> None:
+    model.eval()
+    generator = Generator(model, 2, 12)
+    options = GenerationOptions(max_new_tokens=6, temperature=0)
+    with pytest.raises(ConfigError, match=r"6 behind a prompt of 8(.|\n)*room for 13(.|\n)*has 12(.|\n)*1 fewer"):
+        generator.add(Request([7] * 8, options))
+    generator.add(Request([7] * 7, options))
+    written: list[int] = []
+    while generator.busy:
+        written += [token for event in generator.step() for token in event.tokens]
+    assert [written] == generate(model, [[7] * 7], options)
