@@ -7,9 +7,11 @@ character, a field that is missing or of another type) is a `DataError`.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, cast
@@ -84,6 +86,19 @@ def read_text(path: Path, *, fix: str = "", max_bytes: int | None = None) -> byt
         return read_regular(path, max_bytes)
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error), fix=fix) from None
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Lets the garbage collector rest: reading makes very many objects and no cycles, and the collector would look at
+    all of them again and again, to find nothing. What nobody refers to is still freed at once."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _RepeatedName(ValueError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 
-from paddock.documents import Document, Parser, parse_document, read_document
+from paddock.documents import Document, Parser, parse_document, parse_json, read_document, uncollected
 from paddock.errors import DataError
 
 
@@ -87,3 +88,24 @@ def test_a_parser_of_many_lines_says_the_same(text: bytes, said: str) -> None:
     with pytest.raises(DataError) as caught:
         parse(text, "a.json:3")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_rests_while_something_is_read(collects: bool) -> None:
+    """And is afterwards as it was, whatever was read."""
+
+    @uncollected()
+    def read(text: str) -> object:
+        assert not gc.isenabled()
+        return parse_json(text, "here")
+
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert read("[1]") == [1]
+        assert gc.isenabled() == collects
+        with pytest.raises(DataError):
+            read("[1")
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -68,7 +68,7 @@ def match(folder: Path, names: WeightNames, config: ModelConfig, *, new_heads: b
     unexpected = sorted(name for name in stored if name.startswith(foreign)) if foreign else []
     for name in unexpected:
         del stored[name]
-    tied = {name: stored.pop(name) for name in names.TIED_NAMES if name in stored}
+    tied = {name: stored.pop(name) for name in names.TIED_NAMES if name in stored and name not in wanted}
     problems = names_that_differ(wanted, set(stored)) + _unfit(needed, stored)
     if problems:
         what = f"the weights in {folder} do not fit the model"
@@ -108,9 +108,10 @@ def check_settings(source: Path, config: ModelConfig, theirs: ModelConfig) -> No
     for name in config.fields_without_shape:
         ours, found = getattr(config, name), getattr(theirs, name)
         if ours != found:
+            here, there = (f" ({words})" if (words := each.in_words(name)) else "" for each in (config, theirs))
             raise ConfigError(
-                f"model.{name} = {ours}",
-                why=f"the weights in {source} were trained with {found}",
+                f"model.{name} = {ours}{here}",
+                why=f"the weights in {source} were trained with {found}{there}",
                 fix=f"set model.{name} to {found}",
             )
 

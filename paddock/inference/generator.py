@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from paddock.errors import NumericsError
+from paddock.errors import ConfigError, NumericsError
 from paddock.inference.beam_search import BeamSearch
 from paddock.inference.options import GenerationOptions
 from paddock.inference.sampling import choose, restrain
@@ -94,7 +94,7 @@ class Generator:
     (prompt included, where the model continues it), which have read up to `source` tokens."""
 
     def __init__(self, model: Model, slots: int, capacity: int, source: int = 0) -> None:
-        self._model, self._slots = model, slots
+        self._model, self._slots, self._capacity, self._source = model, slots, capacity, source
         self._device = next(model.parameters()).device
         self._cache = KeyValueCache(model, slots, capacity, source)
         self._reads = model.writes != "tokens"
@@ -103,10 +103,37 @@ class Generator:
         self._next_id = 0
 
     def add(self, request: Request) -> int:
-        """Put a request behind those that wait; returns its id, which its events bear."""
+        """Put a request behind those that wait; returns its id, which its events bear. One that no slot has room for is
+        refused: it would wait for ever, or write over the end of the cache while others are being written."""
+        self._check_fits(request)
         self._waiting.append((self._next_id, request))
         self._next_id += 1
         return self._next_id - 1
+
+    def _check_fits(self, request: Request) -> None:
+        length, new, width = len(request.prompt), request.options.max_new_tokens, request.width
+        if not length:
+            raise ConfigError("the prompt is empty", why="the model begins from at least one token")
+        if width > self._slots:
+            raise ConfigError(
+                f"the request writes {width} sequences at once",
+                why=f"the generator has {self._slots} slots, and each takes one",
+                fix=f"ask for at most {self._slots} beams or sequences, or make a generator with {width} slots",
+            )
+        if self._reads and length > self._source:
+            raise ConfigError(
+                f"the prompt has {length} tokens",
+                why=f"a slot of the generator has room for {self._source} that were read",
+                fix=f"shorten it to at most {self._source} tokens, or make a generator with source {length}",
+            )
+        # The last token that is written is not read again; the one that a decoder begins with is.
+        before = 0 if self._reads else length - 1
+        if before + new > self._capacity:
+            raise ConfigError(
+                f"max_new_tokens {new}" + ("" if self._reads else f" behind a prompt of {length}"),
+                why=f"needs room for {before + new} tokens, and a slot of the generator has {self._capacity}",
+                fix=f"make them {before + new - self._capacity} fewer, or a generator with capacity {before + new}",
+            )
 
     def cancel(self, id: int) -> None:
         """Forget a request, whether it waits or is being written."""

@@ -82,7 +82,7 @@ class ModelConfig(ConfigModel):
         """
 
     fields_without_shape: ClassVar[tuple[str, ...]] = ()
-    """Fields that change what the model computes, though no tensor's shape shows them."""
+    """Fields that change what the model computes, though no tensor's shape shows them, or not why it is another."""
 
     def num_parameters(self) -> int:
         """How many numbers the model learns."""
@@ -126,6 +126,10 @@ class ModelConfig(ConfigModel):
 
     def variant(self) -> str:
         """What a model with these settings is called, where a family has several kinds; empty for what has no name."""
+        return ""
+
+    def in_words(self, field: str) -> str:
+        """What the value of a field means, where the value alone does not tell."""
         return ""
 
     def resets_head(self) -> bool:

@@ -259,3 +259,16 @@ def test_a_sequence_that_is_ended_leaves_the_others_alone(model: GPT2) -> None:
 
     cut = generate(model, PROMPTS[:3], options, enough)
     assert cut == [tokens[:5] if number in (0, 4) else tokens for number, tokens in enumerate(whole)]
+
+
+def test_a_prompt_and_what_is_written_share_a_slot(model: GPT2) -> None:
+    model.eval()
+    generator = Generator(model, 2, 12)
+    options = GenerationOptions(max_new_tokens=6, temperature=0)
+    with pytest.raises(ConfigError, match=r"6 behind a prompt of 8(.|\n)*room for 13(.|\n)*has 12(.|\n)*1 fewer"):
+        generator.add(Request([7] * 8, options))
+    generator.add(Request([7] * 7, options))
+    written: list[int] = []
+    while generator.busy:
+        written += [token for event in generator.step() for token in event.tokens]
+    assert [written] == generate(model, [[7] * 7], options)

@@ -161,3 +161,28 @@ def test_what_cannot_be_is_refused(model: T5, changes: dict[str, Any], match: st
 def test_an_empty_source_is_refused(model: T5) -> None:
     with pytest.raises(ConfigError, match="empty"):
         generate(model, [[5, 1], []], GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("length", "changes", "match"),
+    [
+        (41, {}, r"41 tokens(.|\n)*room for 40"),
+        (40, {"max_new_tokens": 25}, r"max_new_tokens 25(.|\n)*room for 25(.|\n)*has 24(.|\n)*1 fewer"),
+        (40, {"num_beams": 4}, r"4 sequences(.|\n)*3 slots"),
+        (40, {"num_return_sequences": 4}, r"4 sequences(.|\n)*3 slots"),
+        (0, {}, "empty"),
+    ],
+)
+def test_a_request_that_no_slot_has_room_for(model: T5, length: int, changes: dict[str, Any], match: str) -> None:
+    model.eval()
+    generator = Generator(model, 3, 24, 40)
+    with pytest.raises(ConfigError, match=match):
+        generator.add(Request([5] * length, replace(GREEDY, **changes)))
+    assert not generator.busy
+    # One that just fits is written, to its end.
+    most = replace(GREEDY, max_new_tokens=24, stop_token=None).with_temperature(continues=False)
+    assert generator.add(Request([5] * 40, most)) == 0
+    written: list[int] = []
+    while generator.busy:
+        written += [token for event in generator.step() for token in event.tokens]
+    assert [written] == generate(model, [[5] * 40], most)

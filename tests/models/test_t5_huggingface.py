@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paddock.checkpoint.huggingface import load_weights, read_config, save_folder
-from paddock.errors import DataError
+from paddock.errors import ConfigError, DataError
 from paddock.models.layers.initialization import initialize
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.huggingface import from_huggingface_config, tensors, to_huggingface_config
@@ -162,3 +162,62 @@ def test_what_we_cannot_be_is_refused(changes: dict[str, Any], message: str) -> 
 def test_two_dropouts_cannot_be_exported() -> None:
     with pytest.raises(ValueError, match="attention_dropout"):
         to_huggingface_config(T5Config(dropout=0.1, attention_dropout=0.2))
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_tying_is_named_where_it_is_the_difference(kind: str, tied: bool, tmp_path: Path) -> None:
+    """A folder of theirs, gated as T5 v1.1 and mT5 are, whose head is the embedding where `tied`, into the other."""
+    config, model, _ = KINDS[kind if kind == "mt5" else "t5 v1.1"]
+    theirs = model(config(**SIZES, **OTHER, feed_forward_proj="gated-gelu"))
+    if not tied:
+        theirs.lm_head.weight = nn.Parameter(torch.randn(101, 32))
+    theirs.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    says = {"tie_word_embeddings": tied} | ({} if kind == "mt5" else {"scale_decoder_outputs": False})
+    (tmp_path / "config.json").write_text(json.dumps(values | says))
+    own = read_config(tmp_path)
+    assert isinstance(own, T5Config) and own.tied == tied and not own.scale_head
+    load_weights(T5(own), tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        load_weights(T5(own.model_copy(update={"tied": not tied})), tmp_path)
+    embedding, weight = "the head is the token embedding", "the head is a weight of its own"
+    there, here = (embedding, weight) if tied else (weight, embedding)
+    assert str(caught.value) == (
+        f"model.tied = {not tied} ({here})\n"
+        f"  why: the weights in {tmp_path} were trained with {tied} ({there})\n"
+        f"  fix: set model.tied to {tied}"
+    )
+
+
+def test_a_tied_head_may_be_in_the_file_twice(tmp_path: Path) -> None:
+    """As torch saves it; but not as two."""
+    theirs = reference("t5 v1.0", tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    state = theirs.state_dict()
+    assert "lm_head.weight" in state
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    ours = imported(tmp_path)
+    given = {name: tensor for name, tensor in batch().items() if name != "labels"}
+    with torch.no_grad():
+        torch.testing.assert_close(ours(**given), their_logits(theirs), atol=1e-4, rtol=1e-4)
+    torch.save({**state, "lm_head.weight": state["lm_head.weight"] + 1}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(DataError, match="lm_head.weight differs from shared.weight"):
+        imported(tmp_path)
+
+
+def test_a_tied_head_that_is_not_scaled_goes_there_and_back(tmp_path: Path) -> None:
+    config = T5Config(vocab=101, hidden=32, heads=6, head_size=8, layers=2, feed_forward=48, tied=True, dropout=0.0)
+    ours = T5(config).eval()
+    initialize(ours, seed=5)
+    save_folder(ours.state_dict(), config, tmp_path / "export")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "export").eval()
+    given = {name: tensor for name, tensor in batch().items() if name != "labels"}
+    with torch.no_grad():
+        torch.testing.assert_close(ours(**given), their_logits(theirs), atol=1e-4, rtol=1e-4)
+    assert read_config(tmp_path / "export") == config
+
+
+def test_a_scaled_head_that_is_not_tied_cannot_be_exported() -> None:
+    with pytest.raises(ConfigError, match=r"scale_head = True, model.tied = False"):
+        to_huggingface_config(T5Config(scale_head=True))

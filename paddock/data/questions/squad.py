@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from paddock.data.questions.config import QuestionAnsweringData
-from paddock.documents import Parser, shape_json
+from paddock.documents import Parser, shape_json, uncollected
 from paddock.errors import ConfigError, DataError, shown
 from paddock.files import user_path
 
@@ -116,6 +116,7 @@ class SquadFile(TypedDict):
     data: list[ArticleEntry]
 
 
+@uncollected()
 def parse_squad(raw: bytes, path: str | Path, unanswerable: bool, skip: bool = False) -> QuestionSet:
     """The questions in a file's content. What cannot be used is an error or, with `skip`, counted and left out."""
     content = Parser(SquadFile, fix=f"it should be {FORM}")(raw, str(path))
@@ -145,26 +146,26 @@ def _question(
 ) -> Question:
     if isinstance(entry, Malformed):  # say what is wrong with it
         entry = shape_json(entry.entry, QuestionEntry, f"{path}: a question about {context[:40]!r}")
-    name, given, impossible = f"{path}: question {entry['id']}", entry.get("answers", []), entry.get("is_impossible")
+    given, impossible = entry.get("answers", []), entry.get("is_impossible")
     if not entry["question"].strip():
-        raise DataError(f"{name} is empty")
+        raise DataError(f"{path}: question {entry['id']} is empty")
     if not given and not unanswerable:
         raise DataError(
-            f"{name} has no answer",
+            f"{path}: question {entry['id']} has no answer",
             why="SQuAD v2.0 has such questions" if impossible else "",
             fix="set --data.unanswerable true if questions may have none",
         )
-    answers = [] if impossible else [_answer(answer, context, name) for answer in given]
+    answers = [] if impossible else [(answer["text"], answer["answer_start"]) for answer in given]
+    for text, start in answers:
+        if not context.startswith(text, start):
+            raise _misplaced(text, start, context, f"{path}: question {entry['id']}")
     return Question(str(entry["id"]), entry["question"], number, tuple(answers))
 
 
-def _answer(answer: AnswerEntry, context: str, name: str) -> tuple[str, int]:
-    text, start = answer["text"], answer["answer_start"]
+def _misplaced(text: str, start: int, context: str, name: str) -> DataError:
     there = context[start : start + len(text)]
-    if there != text:
-        raise DataError(
-            f"{name}: its answer is not where it says",
-            why=f"the answer is {shown(repr(text))}, but the context has {shown(repr(there))} at character {start}",
-            fix="count characters (not bytes) from 0, or leave such questions out with --data.on-error skip",
-        )
-    return text, start
+    return DataError(
+        f"{name}: its answer is not where it says",
+        why=f"the answer is {shown(repr(text))}, but the context has {shown(repr(there))} at character {start}",
+        fix="count characters (not bytes) from 0, or leave such questions out with --data.on-error skip",
+    )

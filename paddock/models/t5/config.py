@@ -18,7 +18,7 @@ class T5Config(TransformerConfig):
     """
 
     fields_without_shape: ClassVar[tuple[str, ...]] = (
-        *("activation", "norm_eps", "scale_head", "max_distance", "decoder_start"),
+        *("tied", "activation", "norm_eps", "scale_head", "max_distance", "decoder_start"),
     )
 
     family: Literal["t5"] = "t5"
@@ -89,6 +89,11 @@ class T5Config(TransformerConfig):
     def variant(self) -> str:
         kinds = {(False, True, True): "T5 v1.0", (True, False, False): "T5 v1.1 or mT5"}
         return kinds.get((self.gated, self.tied, self.scale_head), "")
+
+    def in_words(self, field: str) -> str:
+        if field == "tied":
+            return "the head is the token embedding" if self.tied else "the head is a weight of its own"
+        return super().in_words(field)
 
     def task(self) -> str:
         return "span_corruption"

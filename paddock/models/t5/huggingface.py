@@ -32,7 +32,9 @@ from paddock.models.weight_names import Shapes, TensorRule, fused, linear, same
 TIED_NAMES: Mapping[str, str] = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.embed_tokens.weight": "shared.weight",
+    "lm_head.weight": "shared.weight",
 }
+"""The head, too, where it is tied: files of torch have it twice."""
 HEADS: Sequence[str] = ()
 
 
@@ -97,7 +99,13 @@ def to_huggingface_config(
             why="transformers' T5 has one dropout for all, and would train otherwise",
             fix="set --model.attention-dropout None (it matters in training only)",
         )
-    kind = ("T5ForConditionalGeneration", "t5") if config.tied else ("MT5ForConditionalGeneration", "mt5")
+    if config.scale_head and not config.tied:
+        raise ConfigError(
+            "model.scale_head = True, model.tied = False",
+            why="transformers' T5 and mT5 scale what a tied head takes, and no other: they would compute otherwise",
+            fix="such a model can be kept as a checkpoint of ours alone",
+        )
+    kind = ("T5ForConditionalGeneration", "t5") if config.scale_head else ("MT5ForConditionalGeneration", "mt5")
     return {
         "architectures": [kind[0]],
         "model_type": kind[1],
@@ -116,7 +124,7 @@ def to_huggingface_config(
         "feed_forward_proj": ("gated-" if config.gated else "") + _their_activation(config),
         "is_encoder_decoder": True,
         # Older versions scale where this says so; newer ones tie weights that are not both in the file.
-        "tie_word_embeddings": config.scale_head,
+        "tie_word_embeddings": config.tied,
         "use_cache": True,
         "pad_token_id": 0,
         "decoder_start_token_id": config.decoder_start,
