@@ -58,7 +58,7 @@ lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between
 	$(BIN)/lint-imports
 
 bench: $(VENV)/installed-dev ## Measure against the peers; results go to benchmarks/results
-	$(BIN)/python benchmarks/gpt2_training.py
+	$(BIN)/python benchmarks/beside_peers.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/data_reading.py
 

@@ -13,9 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack
 from pathlib import Path
-from unittest import mock
 
 from report import Row, keep
 
@@ -177,26 +176,3 @@ def measure_gemm(steps: int) -> Result:
     speeds = [2 * size**3 / statistics.median(found[2:]) for size, found in seconds.items()]
     fastest = [2 * size**3 / min(found[2:]) for size, found in seconds.items()]
     return {"speed": max(speeds), "fastest": max(fastest), "product": product}
-
-
-def paddock_train(flags: list[str], steps: int, items: int) -> Result:
-    """`paddock train` itself, all that it does from one step to the next."""
-    from paddock.cli.main import run
-    from paddock.telemetry.meter import ThroughputMeter
-
-    turns, start_step = Turns(), ThroughputMeter.start_step
-
-    def start_in_turn(meter: ThroughputMeter) -> None:
-        turns.begin()
-        start_step(meter)
-
-    command = ["train", *flags, "--steps", str(steps + 3)]  # the last one ends the one before
-    command += ["--evaluate.every", "None", "--log.every", "1", "--checkpoint.every", "None"]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open(os.devnull, "w") as nowhere,
-        redirect_stdout(nowhere),
-        mock.patch.object(ThroughputMeter, "start_step", start_in_turn),
-    ):
-        assert run([*command, "--run-dir", f"{folder}/run"]) == 0
-    return turns.result(items)
