@@ -1,7 +1,8 @@
 """Matrix products on a CPU, each by the library that is faster here.
 
 torch's CPU build carries two: MKL, to which it sends every product in float32, and oneDNN. Which one is faster depends
-on the processor, on which operand lies transposed and on how many rows there are, so it is measured, once a machine.
+on the processor, on which operand lies transposed, on how many rows there are and on whether a layer has more outputs
+or more inputs, so it is measured, once a machine.
 The choice is a table; a run keeps the one it began with, since both round differently.
 
 It is made where torch looks for a CPU's kernel, below autograd and DTensor, so that forward passes, both gradients of a
@@ -43,12 +44,13 @@ Operation = Literal["forward", "input_gradient", "weight_gradient", "inference"]
 
 OPERATIONS: tuple[Operation, ...] = ("forward", "input_gradient", "weight_gradient", "inference")
 GRADIENTS_TOO = OPERATIONS[:3]
-ROWS = (1, 8, 64, 256)
+ROWS = (1, 8, 64, 512)
 """How many rows are measured; each stands for all numbers of rows from its own half-way mark on."""
 FIRST_ROWS = (1, 2, 24, 160)
 """Where the class of each begins."""
-SHAPES = ((3072, 768), (768, 3072))
-"""Outputs and inputs of the layers that are measured."""
+SHAPES = {"wide": (3072, 768), "narrow": (768, 3072)}
+"""Outputs and inputs of the layers that are measured: one stands for those with at least as many outputs as inputs."""
+CLASSES = tuple(f"{rows} {shape}" for rows in ROWS for shape in SHAPES)
 MARGIN = 1.03
 """How much faster the other library must be, for products to leave torch's own way."""
 ROUNDS, ENOUGH_SECONDS = 5, 0.001
@@ -68,17 +70,18 @@ class Products(Document):
     processor: str
     torch: str
     threads: int
-    ways: dict[Operation, dict[Literal["1", "8", "64", "256"], Way]]
+    ways: dict[Operation, dict[str, Way]]
+    """By operation and class: of rows, and of the layer's shape."""
 
     def fits(self, other: Products) -> bool:
         """Whether it holds where the other was made, but for the number of threads."""
         return (self.processor, self.torch) == (other.processor, other.torch)
 
     def table(self) -> dict[Operation, tuple[bool, ...]]:
-        """Of each operation, whether each class of rows leaves torch's own way; nothing where none does."""
-        ways: dict[Operation, Any] = {name: self.ways.get(name, {}) for name in OPERATIONS}
+        """Of each operation, whether each class leaves torch's own way; nothing where none does."""
         other = {name: "packed" if name == "inference" else "onednn" for name in OPERATIONS}
-        found = {name: tuple(ways[name].get(str(rows)) == other[name] for rows in ROWS) for name in OPERATIONS}
+        ways = {name: self.ways.get(name, {}) for name in OPERATIONS}
+        found = {name: tuple(ways[name].get(one) == other[name] for one in CLASSES) for name in OPERATIONS}
         return {name: chosen for name, chosen in found.items() if any(chosen)}
 
 
@@ -107,17 +110,14 @@ def measure() -> dict[Operation, dict[str, Way]]:
     """Which way is faster for each operation and number of rows, with this process's threads; about a second."""
     found: dict[Operation, dict[str, Way]] = {operation: {} for operation in OPERATIONS}
     with torch.inference_mode(), using(None):
-        for rows in map(str, ROWS):
+        for one in CLASSES:
+            rows, shape = int(one.split()[0]), SHAPES[one.split()[1]]
             for operation in GRADIENTS_TOO:
-                found[operation][rows] = "onednn" if _gain(_dense, operation, int(rows)) >= MARGIN else "mkl"
-            dense = found["forward"][rows]
-            found["inference"][rows] = "packed" if _gain(_packed, dense, int(rows)) >= MARGIN else dense
+                faster = _speedup(*_dense(operation, rows, *shape))
+                found[operation][one] = "onednn" if faster >= MARGIN else "mkl"
+            dense = found["forward"][one]
+            found["inference"][one] = "packed" if _speedup(*_packed(dense, rows, *shape)) >= MARGIN else dense
     return found
-
-
-def _gain(trial: Callable[..., tuple[Product, Product]], kind: str, rows: int) -> float:
-    """How many times faster the second way of a trial is, over all shapes."""
-    return statistics.geometric_mean(_speedup(*trial(kind, rows, *shape)) for shape in SHAPES)
 
 
 def _dense(operation: Operation, rows: int, outputs: int, inputs: int) -> tuple[Product, Product]:
@@ -163,7 +163,7 @@ def _cached(path: Path, here: Products) -> Products | None:
         found = read_document(path, Products, max_bytes=MAX_BYTES)
     except DataError:
         return None
-    complete = all(set(found.ways.get(operation, {})) == set(map(str, ROWS)) for operation in OPERATIONS)
+    complete = all(set(found.ways.get(operation, {})) == set(CLASSES) for operation in OPERATIONS)
     return found if complete and found.fits(here) and found.threads == here.threads else None
 
 
@@ -178,9 +178,9 @@ def _stored(path: Path, measured: Products) -> Products:
 
 def _uniform(way: Literal["mkl", "onednn"], processor: str) -> Products:
     """One library for everything; oneDNN's with packed weights where several rows share them."""
-    ways: Any = {operation: dict.fromkeys(map(str, ROWS), way) for operation in OPERATIONS}
+    ways: Any = {operation: dict.fromkeys(CLASSES, way) for operation in OPERATIONS}
     if way == "onednn":
-        ways["inference"] = {str(rows): "onednn" if rows == 1 else "packed" for rows in ROWS}
+        ways["inference"] = {one: "onednn" if one.startswith("1 ") else "packed" for one in CLASSES}
     return Products(
         processor=processor, torch=torch.__version__.partition("+")[0], threads=torch.get_num_threads(), ways=ways
     )
@@ -255,31 +255,33 @@ class PackedWeight:
 def pack(weight: Tensor, rows: int) -> PackedWeight | None:
     """The weight, packed, if products of so many rows with it are faster then."""
     chosen = None if _table is None else _table.get("inference")
-    worth = chosen is not None and chosen[_class_of(rows)] and rows * weight.numel() >= SMALLEST_PRODUCT
+    worth = chosen is not None and chosen[_class_of(rows, *weight.shape)] and rows * weight.numel() >= SMALLEST_PRODUCT
     in_float32 = weight.dtype is torch.float32 and not torch.is_autocast_enabled(weight.device.type)
     return PackedWeight(weight, rows) if worth and in_float32 else None
 
 
-def _class_of(rows: int) -> int:
-    return bisect_right(FIRST_ROWS, rows) - 1
+def _class_of(rows: int, outputs: int, inputs: int) -> int:
+    """The place in CLASSES."""
+    return len(SHAPES) * (bisect_right(FIRST_ROWS, rows) - 1) + (outputs < inputs)
 
 
 def _goes_to_onednn(left: Tensor, right: Tensor) -> bool:
     if _table is None or left.dtype is not torch.float32 or right.dtype is not left.dtype:
         return False
-    (rows, inner), columns = left.shape, right.shape[1]
-    if rows * inner * columns < SMALLEST_PRODUCT:
+    (first, inner), last = left.shape, right.shape[1]
+    if first * inner * last < SMALLEST_PRODUCT:
         return False
-    if _lies_in_rows(left):
-        operation: Operation = "input_gradient" if _lies_in_rows(right) else "forward"
-        if operation == "forward" and not _lies_in_rows(right.T):
-            return False
+    operation: Operation
+    if _lies_in_rows(left) and _lies_in_rows(right):
+        operation, kind = "input_gradient", _class_of(first, inner, last)
+    elif _lies_in_rows(left) and _lies_in_rows(right.T):
+        operation, kind = "forward", _class_of(first, last, inner)
     elif _lies_in_rows(left.T) and _lies_in_rows(right):
-        operation, rows = "weight_gradient", inner
+        operation, kind = "weight_gradient", _class_of(inner, first, last)
     else:
         return False
     chosen = _table.get(operation)
-    return chosen is not None and chosen[_class_of(rows)]
+    return chosen is not None and chosen[kind]
 
 
 def _lies_in_rows(matrix: Tensor) -> bool:

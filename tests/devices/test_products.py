@@ -14,7 +14,7 @@ from paddock.config.load import load_recipe
 from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.devices import products, select
-from paddock.devices.products import OPERATIONS, ROWS, Products
+from paddock.devices.products import CLASSES, OPERATIONS, Products
 from paddock.errors import ConfigError
 
 PROCESSOR = "a processor"
@@ -23,7 +23,7 @@ PROCESSOR = "a processor"
 def table(*ways: str, **named: str) -> dict[str, Any]:
     """One way for each operation, `mkl` where none is given."""
     words = dict.fromkeys(OPERATIONS, "mkl") | dict(zip(OPERATIONS, ways, strict=False)) | named
-    return {operation: dict.fromkeys(map(str, ROWS), way) for operation, way in words.items()}
+    return {operation: dict.fromkeys(CLASSES, way) for operation, way in words.items()}
 
 
 def made(**ways: str) -> Products:
@@ -87,11 +87,25 @@ def test_each_operation_goes_its_own_way(operation: str, seen: list[tuple[int, .
 
 def test_the_number_of_rows_decides(seen: list[tuple[int, ...]]) -> None:
     chosen = made()
-    chosen.ways["forward"]["8"] = "onednn"  # type: ignore[index]
+    chosen.ways["forward"]["8 narrow"] = "onednn"
     with products.using(chosen), torch.no_grad():
         for rows in (1, 2, 23, 24, 600):
             F.linear(torch.ones(rows, 2048), torch.ones(1536, 2048))
     assert [rows for rows, *_ in seen] == [2, 23]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS[:3])
+@pytest.mark.parametrize("shape", ["wide", "narrow"])
+def test_the_shape_of_the_layer_decides(operation: str, shape: str, seen: list[tuple[int, ...]]) -> None:
+    """Whatever the product looks like: what counts is whether the layer has more inputs than outputs."""
+    chosen = made()
+    chosen.ways[operation][f"512 {shape}"] = "onednn"  # type: ignore[index]
+    for outputs, inputs in ((1024, 1024), (1024, 2048), (2048, 1024)):
+        seen.clear()
+        x, weight = torch.ones(600, inputs, requires_grad=True), torch.ones(outputs, inputs, requires_grad=True)
+        with products.using(chosen):
+            F.linear(x, weight).square().sum().backward()
+        assert bool(seen) == ((outputs < inputs) == (shape == "narrow"))
 
 
 def test_what_is_small_odd_or_of_another_type_is_left_alone(seen: list[tuple[int, ...]]) -> None:
@@ -153,10 +167,10 @@ def test_nothing_is_packed_that_gains_nothing() -> None:
 
 
 def test_measuring_gives_a_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "SHAPES", ((96, 64),))
+    monkeypatch.setattr(products, "SHAPES", {"wide": (96, 64), "narrow": (64, 96)})
     found = products.measure()
     assert {operation: set(by_rows) for operation, by_rows in found.items()} == {
-        operation: {str(rows) for rows in ROWS} for operation in OPERATIONS
+        operation: set(CLASSES) for operation in OPERATIONS
     }
     dense = [way for operation in OPERATIONS[:3] for way in found[operation].values()]
     assert set(dense) <= {"mkl", "onednn"}
@@ -187,7 +201,7 @@ def test_small_models_are_not_worth_measuring_for(measured: list[dict[str, Any]]
 def test_it_can_be_told(way: Any, measured: list[dict[str, Any]]) -> None:
     chosen = products.choose(way, PROCESSOR, 10**9, kept=made().model_dump())
     assert {operation: chosen.ways[operation] for operation in OPERATIONS[:3]} == {
-        operation: dict.fromkeys(map(str, ROWS), way) for operation in OPERATIONS[:3]
+        operation: dict.fromkeys(CLASSES, way) for operation in OPERATIONS[:3]
     }
     assert set(chosen.ways["inference"].values()) == ({"mkl"} if way == "mkl" else {"onednn", "packed"})
     assert len(measured) == 2
@@ -203,7 +217,7 @@ def damages(good: dict[str, Any]) -> dict[str, str]:
         "other threads": json.dumps({**good, "threads": 999}),
         "an unknown way": json.dumps({**good, "ways": table("abacus")}),
         "an operation is missing": json.dumps({**good, "ways": {"forward": good["ways"]["forward"]}}),
-        "rows are missing": json.dumps({**good, "ways": {**good["ways"], "forward": {"1": "mkl"}}}),
+        "rows are missing": json.dumps({**good, "ways": {**good["ways"], "forward": {"1 wide": "mkl"}}}),
         "too long": json.dumps({**good, "more": "x" * products.MAX_BYTES}),
     }
 

@@ -185,7 +185,7 @@ def test_a_run_multiplies_as_it_began(tmp_path: Path, monkeypatch: pytest.Monkey
     from paddock.devices import products
 
     def found_by(way: str) -> None:
-        ways = {operation: dict.fromkeys(map(str, products.ROWS), way) for operation in products.OPERATIONS}
+        ways = {operation: dict.fromkeys(products.CLASSES, way) for operation in products.OPERATIONS}
         monkeypatch.setattr(products, "measure", lambda: ways)
 
     def kept(attempt: int) -> dict[str, Any]:
@@ -202,4 +202,4 @@ def test_a_run_multiplies_as_it_began(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run(["resume", str(path), "--train.steps", "3"]) == 0
     assert run(["resume", str(path), "--train.steps", "4", "--device.products", "mkl"]) == 0
     assert [list(kept(attempt)) for attempt in (1, 2, 3)] == [["onednn"], ["onednn"], ["mkl"]]
-    assert json.loads((path / "environment.json").read_text())["products"]["ways"]["forward"]["1"] == "mkl"
+    assert json.loads((path / "environment.json").read_text())["products"]["ways"]["forward"]["1 wide"] == "mkl"
