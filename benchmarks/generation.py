@@ -57,9 +57,9 @@ def huggingface(steps: int, work: str, kind: str) -> Result:
         select("cpu").prepare()
     torch.manual_seed(0)
     model: Any = PEERS["hf"].build(load_recipe(recipe).model).model.eval()
-    model.config.use_cache = True
     tokens = prompts(sequences, length)
     settings = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "num_beams": beams, "pad_token_id": 0}
+    settings["use_cache"] = True
     if kind == "static":
         settings["cache_implementation"] = "static"
         model.forward = torch.compile(model.forward)
