@@ -65,7 +65,7 @@ Product = Callable[[], Tensor]
 
 
 class Products(Document):
-    """What was found on a machine: for every operation and number of rows, the way that was faster."""
+    """What was found on a machine: for every operation and class, the way that was faster."""
 
     processor: str
     torch: str
@@ -107,7 +107,7 @@ def choose(setting: ProductsSetting, processor: str, num_parameters: int, kept: 
 
 
 def measure() -> dict[Operation, dict[str, Way]]:
-    """Which way is faster for each operation and number of rows, with this process's threads; about a second."""
+    """Which way is faster for each operation and class, with this process's threads; about two seconds."""
     found: dict[Operation, dict[str, Way]] = {operation: {} for operation in OPERATIONS}
     with torch.inference_mode(), using(None):
         for one in CLASSES:
