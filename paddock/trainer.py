@@ -148,14 +148,14 @@ class Trainer:
         from dataclasses import asdict, fields
 
         from paddock.inference.options import GenerationOptions
-        from paddock.jobs.generate import continue_text
+        from paddock.jobs.generate import TextJob, continue_text
 
         known = [field.name for field in fields(GenerationOptions)]
         for name in sampling:
             if name not in known:
                 raise ConfigError(f"{name}: there is no such option", fix=did_you_mean(name, known))
-        options = GenerationOptions(**sampling)
-        return [asdict(one) for one in continue_text(weights, prompts, options, self.recipe.train.device)]
+        job = TextJob(weights, GenerationOptions(**sampling), tuple(prompts), device=self.recipe.train.device)
+        return [asdict(one) for one in continue_text(job)]
 
     def _weights(self, source: Checkpoint, argument: str) -> str:
         if source is True or source in (False, None):

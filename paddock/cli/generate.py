@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from paddock.cli.arguments import parse
-from paddock.errors import DataError
-from paddock.files import open_text
+from paddock.launch.options import LaunchOptions
 
-LARGEST_FILE = 2**26
-"""Characters of prompts."""
+if TYPE_CHECKING:
+    from paddock.jobs.generate import Continuation
+
+
+@dataclass(frozen=True)
+class WritingLayout:
+    """How the model lies over the processes: data × tensor × pipeline of them."""
+
+    data: int | None = None
+    """Data parallel size: copies of the model, which share out the prompts; None is what the others leave."""
+    tensor: int = 1
+    """Tensor parallel size: processes that share every layer."""
+    pipeline: int = 1
+    """Pipeline parallel size: processes that the layers are cut over."""
+    stages: tuple[int, ...] | None = None
+    """The stage of every layer, such as 0 0 0 1 1 1; None balances them by cost."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +37,8 @@ class GenerateOptions:
     """Let a trained model continue your text, or answer it (T5: translate, summarize, fill in).
 
     MODEL is a run directory, a checkpoint, or a Hugging Face folder. Text goes to standard output; on a terminal it
-    appears as it is generated."""
+    appears as it is generated. Several processes share the prompts (data parallel) or the model (tensor, pipeline):
+    the texts are those of one process."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A run directory, a checkpoint or a Hugging Face folder."""
@@ -63,47 +78,57 @@ class GenerateOptions:
     early_stopping: Literal["true", "false", "never"] = "false"
     """Beam search: end when num_beams texts are finished (true), when no better one is likely (false), or when none is
     possible (never)."""
+    max_batch: int = 32
+    """Sequences that are written at once, at most."""
+    cache_gigabytes: float = 2.0
+    """Memory for keys and values of what is being written, in each process, at most."""
+    output: Path | None = None
+    """Write the texts to this file, a JSON object a line, and go on there if the same command was stopped."""
     device: str = "auto"
     """auto, or a name that `paddock doctor` lists."""
     json: bool = False
     """Print a JSON list of {prompt, text, tokens}."""
+    parallel: WritingLayout = field(default_factory=WritingLayout)
+    launch: Annotated[LaunchOptions, tyro.conf.arg(name="", help="")] = field(default_factory=LaunchOptions)
 
 
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
-    prompts = list(options.prompt) + _read_prompts(options.prompt_file)
     from paddock.inference.options import GenerationOptions
-    from paddock.jobs.generate import continue_text
+    from paddock.jobs.generate import TextJob, continue_text
 
     early: dict[str, bool | Literal["never"]] = {"true": True, "false": False, "never": "never"}
     names = {field.name for field in fields(GenerationOptions)}
     given = {name: value for name, value in vars(options).items() if name in names}
-    chosen = GenerationOptions(**{**given, "early_stopping": early[options.early_stopping]})
-    live = sys.stdout.isatty() and not options.json and len(prompts) * options.num_return_sequences == 1
-    show = _print_as_it_comes if live else None
-    results = continue_text(options.model, prompts, chosen, options.device, show, options.stop)
-    if options.json:
-        print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
-    elif not live:
-        print("\n\n".join((result.prompt if result.continues else "") + result.text for result in results))
+    job = TextJob(
+        options.model,
+        GenerationOptions(**{**given, "early_stopping": early[options.early_stopping]}),
+        options.prompt,
+        None if options.prompt_file is None else str(options.prompt_file),
+        options.stop,
+        options.device,
+        {name: value for name, value in vars(options.parallel).items() if value is not None},
+        options.max_batch,
+        round(options.cache_gigabytes * 1e9),
+    )
+    alone = len(options.prompt) * options.num_return_sequences == 1 and options.prompt_file is None
+    live = sys.stdout.isatty() and not options.json and options.output is None and alone
+    texts = continue_text(job, options.launch, options.output, live=live)
+    if options.output is not None:
+        count = sum(1 for _ in texts)
+        print(f"{count} texts: {options.output}", file=sys.stderr)
+    elif options.json:
+        _print_json(texts)
+    else:
+        for number, text in enumerate(texts):
+            if not live:
+                print(("\n" if number else "") + (text.prompt if text.continues else "") + text.text)
 
 
-def _read_prompts(path: Path | None) -> list[str]:
-    if path is None:
-        return []
-    try:
-        with open_text(path) as stream:
-            text = stream.read(LARGEST_FILE + 1)
-        if len(text) > LARGEST_FILE:
-            raise DataError(f"--prompt-file {path} has more than {LARGEST_FILE:,} characters", fix="give fewer at once")
-        return [line for line in text.splitlines() if line.strip()]
-    except OSError as error:
-        raise DataError(f"cannot read --prompt-file {path}", why=error.strerror or "") from None
-    except UnicodeDecodeError:
-        raise DataError(f"--prompt-file {path} is not text in UTF-8") from None
-
-
-def _print_as_it_comes(text: str) -> None:
-    """Show text on a terminal the moment it is there."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def _print_json(texts: Iterable[Continuation]) -> None:
+    """A list, one text at a time: there may be many."""
+    opening = "["
+    for text in texts:
+        print(opening + json.dumps(asdict(text), ensure_ascii=False), end="")
+        opening = ", "
+    print("[]" if opening == "[" else "]")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.inference.generator import Generator, Request
+from paddock.inference.decoder import Decoder, Room
+from paddock.inference.generator import Generator
 from paddock.inference.options import GenerationOptions
-from paddock.models.layers.cache import KeyValueCache
+from paddock.inference.parallel_decoder import ParallelDecoder, Replica
+from paddock.inference.requests import Request
 from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Model, evaluating
 
 OnToken = Callable[[int, int], bool | None]
 """Called with the number of the sequence and each of its tokens, as soon as there is one. True ends the sequence."""
 
-MAX_BATCH = 32
-"""Sequences that are computed together at most."""
 
-CACHE_BYTES = 2**31
-"""What the keys and values of all of them may take together."""
+@dataclass(frozen=True)
+class Limits:
+    """How much is computed at once, at most; every prompt is, however large it is."""
+
+    sequences: int = 32
+    cache_bytes: int = 2**31
+    """What the keys and values of all of them may take together, in one process."""
 
 
 def generate(
@@ -26,42 +32,69 @@ def generate(
     prompts: Sequence[Sequence[int]],
     options: GenerationOptions,
     on_token: OnToken | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    numbers: Sequence[int] | None = None,
+    replica: Replica | None = None,
 ) -> list[list[int]]:
     """The new tokens of every sequence, without its prompt and without the stop token.
 
     Prompt p's continuations are the sequences p × num_return_sequences and following. Prompts of about equal length
     are read together; each sequence draws from its own generator, seeded by the options' seed and its own place
-    alone, so what a prompt gives does not depend on the others.
+    alone (`numbers`, where these are not all prompts), so what a prompt gives does not depend on the others. Where
+    several processes hold the model, this one leads the `replica`.
     """
-    options = options.with_temperature(continues=model.writes == "tokens")
-    options.check()
-    _check(model, prompts, options)
+    options = check_prompts(model, prompts, options)
+    if not prompts:
+        return []
+    groups = 1 if replica is None else replica.mesh.layout.pipeline
+    room = room_for(model, prompts, options, limits, groups)
+    with evaluating(model), packed_weights(model, room.slots):
+        decoder = Decoder(model, room) if replica is None else ParallelDecoder(replica, room)
+        return write(Generator(decoder), prompts, options, on_token, numbers)
+
+
+def write(
+    generator: Generator,
+    prompts: Sequence[Sequence[int]],
+    options: GenerationOptions,
+    on_token: OnToken | None = None,
+    numbers: Sequence[int] | None = None,
+) -> list[list[int]]:
+    """The same, by a generator that has room for them. `numbers` say which of all prompts these are, where they are not
+    all: that is what their random numbers depend on."""
     copies = options.num_return_sequences
     results: list[list[int]] = [[] for _ in range(len(prompts) * copies)]
-    if not prompts:
-        return results
-    slots, capacity, source = _sizes(model, prompts, options)
-    with evaluating(model), packed_weights(model, slots):
-        generator = Generator(model, slots, capacity, source)
-        by_length = sorted(range(len(prompts)), key=lambda number: -len(prompts[number]))
-        number_of = {generator.add(Request(prompts[number], options, number)): number for number in by_length}
-        while generator.busy:
-            for event in generator.step():
-                sequence = number_of[event.request] * copies + event.sequence
-                results[sequence] += event.tokens
-                enough = [on_token(sequence, token) for token in event.tokens] if on_token is not None else []
-                if any(enough) and not event.ended:
-                    generator.end(event.request, event.sequence)
+    by_length = sorted(range(len(prompts)), key=lambda place: -len(prompts[place]))
+    number_of = range(len(prompts)) if numbers is None else numbers
+    place_of = {generator.add(Request(prompts[place], options, number_of[place])): place for place in by_length}
+    while generator.busy:
+        for event in generator.step():
+            sequence = place_of[event.request] * copies + event.sequence
+            results[sequence] += event.tokens
+            enough = [on_token(sequence, token) for token in event.tokens] if on_token is not None else []
+            if any(enough) and not event.ended:
+                generator.end(event.request, event.sequence)
     return results
 
 
-def _sizes(model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> tuple[int, int, int]:
+def room_for(
+    model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions, limits: Limits, groups: int = 1
+) -> Room:
     """As many slots as are needed, or as memory should bear, and how many tokens each has room for."""
     longest, new = max(len(prompt) for prompt in prompts), options.max_new_tokens
     capacity, source = (longest + new - 1, 0) if model.writes == "tokens" else (new, longest)
     width = max(options.num_beams, options.num_return_sequences)
-    bearable = min(MAX_BATCH, CACHE_BYTES // KeyValueCache(model, 1, capacity, source).num_bytes)
-    return max(width, min(bearable, len(prompts) * width)), capacity, source
+    bearable = min(limits.sequences, limits.cache_bytes // Room(1, capacity, source).num_bytes(model)) // groups
+    needed = -(-len(prompts) // groups) * width
+    return Room(max(width, min(bearable, needed)), capacity, source, groups)
+
+
+def check_prompts(model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> GenerationOptions:
+    """The options as this model means them; raises a UserError for what it cannot write."""
+    options = options.with_temperature(continues=model.writes == "tokens")
+    options.check()
+    _check(model, prompts, options)
+    return options
 
 
 def _check(model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> None:

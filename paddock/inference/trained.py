@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,29 +54,36 @@ class Trained:
     """The names of what it tells apart, by their number, where they are known."""
 
 
-def open_trained(source: str, device: torch.device) -> Trained:
-    """Load the model that `source` names."""
+def open_trained(
+    source: str, device: torch.device, build: Callable[[ModelConfig], Model] = build_model, *, tells: bool = True
+) -> Trained:
+    """Load the model that `source` names, or the part of it that `build` makes of its config, without memory. With
+    `tells`, what there is to remark goes to standard error."""
     path = user_path(source)
     if is_huggingface_folder(path):
         config = read_config(path)
         found = match_folder(path, config)  # before anything of the size that it claims is made
-        model = _empty(config, device)
+        model = _empty(config, device, build)
         for remark in copy_weights(found, model):
-            print(f"note: {path}: {remark}", file=sys.stderr)
+            if tells:
+                print(f"note: {path}: {remark}", file=sys.stderr)
         return Trained(model, load_tokenizer_folder(path), path, config.task(), classes=read_labels(path))
-    if path.is_file():
-        raise DataError(
-            f"{path} is a file of weights",
-            why="it does not say which model they are of",
-            fix=f"evaluate it with a recipe: paddock evaluate RECIPE --checkpoint.load {path}; or train from it",
-        )
-    checkpoint = find_checkpoint(path)
+    checkpoint = _find(path)
     recipe = describe_checkpoint(checkpoint).need_recipe(checkpoint)
     config, data = saved_model(recipe, checkpoint), _saved_data(recipe, checkpoint)
     check_checkpoint(checkpoint, config, new_heads=False)  # before anything of that size is made
-    model = _empty(config, device)
+    model = _empty(config, device, build)
     load_models(checkpoint, [model])
     return Trained(model, find_tokenizer(checkpoint), checkpoint, recipe.task, data, find_classes(checkpoint))
+
+
+def read_trained_config(source: str) -> ModelConfig:
+    """The shape of the model that `source` names; no weights are read."""
+    path = user_path(source)
+    if is_huggingface_folder(path):
+        return read_config(path)
+    checkpoint = _find(path)
+    return saved_model(describe_checkpoint(checkpoint).need_recipe(checkpoint), checkpoint)
 
 
 def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, list[str]]:
@@ -131,6 +138,17 @@ def need_tokenizer(trained: Trained) -> Tokenizer:
     return trained.tokenizer
 
 
+def _find(path: Path) -> Path:
+    """The checkpoint that a path means."""
+    if path.is_file():
+        raise DataError(
+            f"{path} is a file of weights",
+            why="it does not say which model they are of",
+            fix=f"evaluate it with a recipe: paddock evaluate RECIPE --checkpoint.load {path}; or train from it",
+        )
+    return find_checkpoint(path)
+
+
 def _saved_data(recipe: SavedRecipe, checkpoint: Path) -> DataConfig:
     try:
         return data_config_class(recipe.task)(**recipe.data)
@@ -138,8 +156,8 @@ def _saved_data(recipe: SavedRecipe, checkpoint: Path) -> DataConfig:
         raise DataError(f"{checkpoint}, in its recipe: {error.what}", why=error.why, fix=error.fix) from None
 
 
-def _empty(config: ModelConfig, device: torch.device) -> Model:
+def _empty(config: ModelConfig, device: torch.device, build: Callable[[ModelConfig], Model]) -> Model:
     with torch.device("meta"):
-        model = build_model(config)
+        model = build(config)
     allocate(model, device)
     return model.eval()

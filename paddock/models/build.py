@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import parallelize_module
+from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 
 from paddock.models.config import ModelConfig, SampleShape
 from paddock.models.family import Family
@@ -23,6 +23,7 @@ from paddock.models.layers.initialization import initialize
 from paddock.models.model import Model
 from paddock.models.model import allocate as allocate_memory
 from paddock.models.registry import build_model, example_batch, family_named
+from paddock.models.transformer.local import compute_locally, cut_parameters
 from paddock.parallel.config import ParallelConfig, RecomputeMode
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import DATA, TENSOR, Mesh
@@ -30,6 +31,9 @@ from paddock.parallel.schedules import balanced, default_count, stages_of, units
 from paddock.parallel.sharding import apply_data_parallel
 from paddock.parallel.shared_parameters import SharedParameters
 from paddock.parallel.stage import BEGIN, FINISH, Batch, Blueprint, CarrySpec, Stage, prune
+
+WRITTEN = 16
+"""How much more often a decoder's units run than an encoder's, where a model writes."""
 
 
 def assign_stages(config: ModelConfig, parallel: ParallelConfig, shape: SampleShape) -> list[int]:
@@ -105,6 +109,30 @@ def build_engine(
     models = {index: stage.model for index, stage in stages.items()}
     shared = SharedParameters(plan.holders(), process_of, models, mesh)
     return Engine(stages, mesh, parallel.shard, pipeline, shared)
+
+
+def build_part(config: ModelConfig, parallel: ParallelConfig, mesh: Mesh) -> Stage:
+    """This process's stage of a model that is to write, without memory: a process has one. `complete_part` follows when
+    it is filled."""
+    assignment = assign_stages(config, parallel, SampleShape(1, WRITTEN))
+    plan = _StagePlan(config, assignment, 1)
+    if mesh.layout.pipeline > 1:
+        plan.look_at(example_batch(config, 1, SampleShape(1, 1), seed=0))
+    stage = plan.stage(mesh.pipeline_rank, None, "none")
+    if mesh.layout.tensor > 1:
+        cut_parameters(stage.model, _tensor_plan(stage.model), mesh.along(TENSOR))
+    return stage.eval()
+
+
+def complete_part(stage: Stage, mesh: Mesh) -> None:
+    """Make a stage that has its weights ready to compute."""
+    if mesh.layout.tensor > 1:
+        compute_locally(stage.model, _tensor_plan(stage.model), mesh.along(TENSOR))
+
+
+def _tensor_plan(model: nn.Module) -> dict[str, ParallelStyle]:
+    assert isinstance(model, Model)
+    return family_named(model.config.family).tensor_plan(model, False)
 
 
 class _StagePlan:

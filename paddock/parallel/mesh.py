@@ -5,9 +5,11 @@ Neighbours in a tensor group talk the most, so they get neighbouring ranks, whic
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -22,6 +24,8 @@ class Mesh:
 
     layout: Layout
     rank: int
+    """Its place in the grid, counted along tensor, then data, then pipeline: its rank in the job, unless stages are
+    reversed."""
     grid: DeviceMesh | None
 
     @property
@@ -36,6 +40,11 @@ class Mesh:
     def pipeline_rank(self) -> int:
         return self.rank // (self.layout.tensor * self.layout.data)
 
+    def neighbour(self, stages: int) -> int:
+        """The rank in the job of the process so many stages further, at this one's place in the other dimensions."""
+        assert self.grid is not None
+        return int(self.grid.mesh[self.pipeline_rank + stages, self.data_rank, self.tensor_rank])
+
     def along(self, name: str) -> DeviceMesh:
         """The row of processes that differ from this one only in `name`."""
         assert self.grid is not None
@@ -46,18 +55,25 @@ class Mesh:
         return self.along(name).get_group()
 
 
-def build_mesh(layout: Layout, rank: int, device_type: str) -> Mesh:
-    """Lay the processes of the job out; called by all of them."""
+def build_mesh(layout: Layout, rank: int, device_type: str, *, reversed_stages: bool = False) -> Mesh:
+    """Lay the processes of the job out; called by all of them. With `reversed_stages` rank 0 is at the end of the
+    pipeline."""
     if layout.world == 1:
         return Mesh(layout, rank, None)
     shape = (layout.pipeline, layout.data, layout.tensor)
-    return Mesh(layout, rank, _grid(shape, device_type, dist.group.WORLD))
+    if reversed_stages:
+        before, within = divmod(rank, layout.data * layout.tensor)
+        rank = (layout.pipeline - 1 - before) * layout.data * layout.tensor + within
+    return Mesh(layout, rank, _grid(shape, device_type, reversed_stages and layout.pipeline > 1, dist.group.WORLD))
 
 
 @cache
-def _grid(shape: tuple[int, int, int], device_type: str, everyone: dist.ProcessGroup) -> DeviceMesh:
+def _grid(shape: tuple[int, int, int], device_type: str, reverse: bool, everyone: dist.ProcessGroup) -> DeviceMesh:
     """Kept for the next time: process groups hold sockets, and tensors remember the mesh that they first met."""
-    return init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, DATA, TENSOR))
+    names = (PIPELINE, DATA, TENSOR)
+    if not reverse:
+        return init_device_mesh(device_type, shape, mesh_dim_names=names)
+    return DeviceMesh(device_type, torch.arange(math.prod(shape)).view(shape).flip(0), mesh_dim_names=names)
 
 
 def group_of_stages(processes: tuple[int, ...], mesh: Mesh) -> dist.ProcessGroup | None:

@@ -27,13 +27,13 @@ class UnitModel(Protocol):
 
     derived: tuple[str, ...]
 
-    def begin(self, batch: Batch) -> dict[str, Tensor]: ...
+    def begin(self, batch: Batch, *cache: Any) -> dict[str, Tensor]: ...
 
     def units(self) -> list[str]: ...
 
-    def run(self, unit: str, carry: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]: ...
+    def run(self, unit: str, carry: dict[str, Tensor], batch: Batch, *cache: Any) -> dict[str, Tensor]: ...
 
-    def finish(self, carry: dict[str, Tensor], batch: Batch) -> Tensor: ...
+    def finish(self, carry: dict[str, Tensor], batch: Batch, *cache: Any) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -151,14 +151,22 @@ class Stage(nn.Module):
         self._autocast = autocast or nullcontext()
 
     def forward(self, *carried: Tensor, batch: Batch) -> Tensor | tuple[Tensor, ...]:
-        model: UnitModel = self.model  # type: ignore[assignment]
         with self._autocast:
-            carry = model.begin(batch) if self._takes is None else dict(zip(self._takes, carried, strict=True))
-            for unit in self._units:
-                carry = self._runs[unit](unit, carry, batch)
-            if self._gives is None:
-                return model.finish(carry, batch)
-        return tuple(_own(carry[name].to(spec.dtype), carried) for name, spec in self._gives.items())
+            found = self.advance(None if self._takes is None else dict(zip(self._takes, carried, strict=True)), batch)
+        if isinstance(found, Tensor):
+            return found
+        assert self._gives is not None
+        return tuple(_own(found[name].to(spec.dtype), carried) for name, spec in self._gives.items())
+
+    def advance(self, carry: dict[str, Tensor] | None, batch: Batch, *cache: Any) -> dict[str, Tensor] | Tensor:
+        """What the stage makes of the carry, which is None before the first one: the next carry, or behind the last
+        unit the model's loss or outputs. A cache holds what units said of earlier tokens."""
+        model: UnitModel = self.model  # type: ignore[assignment]
+        if carry is None:
+            carry = model.begin(batch, *cache)
+        for unit in self._units:
+            carry = self._runs[unit](unit, carry, batch, *cache)
+        return model.finish(carry, batch, *cache) if self._gives is None else carry
 
     def unit_modules(self) -> list[nn.Module]:
         """What is compiled, recomputed and gathered as one."""

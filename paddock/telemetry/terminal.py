@@ -34,6 +34,12 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
+def show_text(text: str) -> None:
+    """Show a result on standard output the moment it is there."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 @contextmanager
 def progress_bar(title: str, visible: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal for counted work, silent elsewhere: yields a function to call with (done, total)."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paddock.checkpoint.huggingface import save_folder
 from paddock.errors import ConfigError, DataError, NumericsError, UserError
-from paddock.inference import generate as generate_module
-from paddock.inference.generate import generate
-from paddock.inference.generator import Event, Generator, Request
+from paddock.inference import generator as generator_module
+from paddock.inference.decoder import Decoder, Room
+from paddock.inference.generate import Limits, generate, room_for, write
+from paddock.inference.generator import Generator
 from paddock.inference.options import GenerationOptions
+from paddock.inference.requests import Event, Request
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers.cache import KeyValueCache
@@ -83,25 +88,58 @@ def test_samples_depend_on_the_seed_alone(model: GPT2) -> None:
     assert all(a != b for a, b in zip(first, other, strict=True))
 
 
-def test_prompts_do_not_disturb_each_other(model: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_do_not_disturb_each_other(model: GPT2) -> None:
     together = generate(model, PROMPTS, SAMPLED)
     others = [*PROMPTS[:3], [4, 4, 4], *PROMPTS[4:], [1], [2, 2, 2]]
     apart = generate(model, others, SAMPLED)
     assert [apart[n] for n in (0, 1, 2, 4, 5)] == [together[n] for n in (0, 1, 2, 4, 5)]
-    monkeypatch.setattr(generate_module, "MAX_BATCH", 1)
-    assert generate(model, PROMPTS, SAMPLED) == together
-    monkeypatch.setattr(generate_module, "MAX_BATCH", 32)
+    assert generate(model, PROMPTS, SAMPLED, limits=Limits(sequences=1)) == together
     two = 2 * KeyValueCache(model, 1, 8 + SAMPLED.max_new_tokens - 1).num_bytes
-    monkeypatch.setattr(generate_module, "CACHE_BYTES", two)
-    asked: list[int] = []
+    limits = Limits(cache_bytes=two)
+    assert room_for(model, PROMPTS, SAMPLED, limits).slots == 2
+    assert generate(model, PROMPTS, SAMPLED, limits=limits) == together
 
-    def watched(model: GPT2, slots: int, *sizes: int) -> Generator:
-        asked.append(slots)
-        return Generator(model, slots, *sizes)
 
-    monkeypatch.setattr(generate_module, "Generator", watched)
-    assert generate(model, PROMPTS, SAMPLED) == together
-    assert asked == [2]
+@given(
+    prompts=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20), min_size=1, max_size=7),
+    slots=st.integers(2, 5),
+    groups=st.integers(1, 3),
+    chunk=st.integers(1, 16),
+    how=st.sampled_from(["greedy", "sampled", "copies", "beams"]),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_batch_is_its_prompts_one_by_one(
+    model: GPT2, prompts: list[list[int]], slots: int, groups: int, chunk: int, how: str
+) -> None:
+    """Whatever else is there, however prompts are cut into chunks, and in whichever group of slots they are written."""
+    options = GenerationOptions(max_new_tokens=6, temperature=0, stop_token=3)
+    options = {
+        "greedy": options,
+        "sampled": replace(options, temperature=2.0, top_k=20, seed=9),
+        "copies": replace(options, temperature=2.0, seed=9, num_return_sequences=2),
+        "beams": replace(options, num_beams=2),
+    }[how]
+    model.eval()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator_module, "CHUNK", chunk)
+        generator = Generator(Decoder(model, Room(slots, 26, groups=groups)))
+        together = write(generator, prompts, options)
+    copies, alone = options.num_return_sequences, []
+    for number, prompt in enumerate(prompts):
+        alone += write(Generator(Decoder(model, Room(copies + 1, 26))), [prompt], options, numbers=[number])
+    assert together == alone
+
+
+def test_a_long_prompt_does_not_keep_the_others_waiting(model: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generator_module, "CHUNK", 4)
+    generator = Generator(Decoder(model.eval(), Room(2, 40)))
+    first = generator.add(Request([5], GREEDY))
+    generator.step()
+    second = generator.add(Request([7] * 17, replace(GREEDY, max_new_tokens=5)))
+    heard = [[event.request for event in generator.step()] for _ in range(5)]
+    assert heard == [[first]] * 4 + [[first, second]], (
+        "17 tokens are read in five steps, in each of which the other goes on"
+    )
 
 
 def test_those_that_stop_do_not_disturb_the_others(model: GPT2) -> None:
@@ -228,7 +266,7 @@ def test_restraint_is_that_of_transformers(
 def test_log_probabilities_are_the_models_own(model: GPT2, theirs: transformers.GPT2LMHeadModel) -> None:
     """Whatever is done to logits before a token is drawn."""
     options = GenerationOptions(max_new_tokens=8, temperature=3.0, top_k=9, logprobs=4, num_return_sequences=2)
-    generator = Generator(model.eval(), 4, 40)
+    generator = Generator(Decoder(model.eval(), Room(4, 40)))
     generator.add(Request(PROMPTS[1], options))
     events: list[Event] = []
     while generator.busy:
@@ -263,7 +301,7 @@ def test_a_sequence_that_is_ended_leaves_the_others_alone(model: GPT2) -> None:
 
 def test_a_prompt_and_what_is_written_share_a_slot(model: GPT2) -> None:
     model.eval()
-    generator = Generator(model, 2, 12)
+    generator = Generator(Decoder(model, Room(2, 12)))
     options = GenerationOptions(max_new_tokens=6, temperature=0)
     with pytest.raises(ConfigError, match=r"6 behind a prompt of 8(.|\n)*room for 13(.|\n)*has 12(.|\n)*1 fewer"):
         generator.add(Request([7] * 8, options))

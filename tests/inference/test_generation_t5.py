@@ -13,9 +13,11 @@ import transformers
 
 from paddock.checkpoint.huggingface import save_folder
 from paddock.errors import ConfigError
+from paddock.inference.decoder import Decoder, Room
 from paddock.inference.generate import generate
-from paddock.inference.generator import Event, Generator, Request
+from paddock.inference.generator import Generator
 from paddock.inference.options import GenerationOptions
+from paddock.inference.requests import Event, Request
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
 
@@ -94,7 +96,9 @@ def test_sources_do_not_disturb_each_other(model: T5) -> None:
     for options in (GREEDY, SAMPLED, replace(GREEDY, num_beams=3), replace(SAMPLED, num_return_sequences=2)):
         together = generate(model, SOURCES, options)
         copies = options.num_return_sequences
-        model_slots = [Generator(model, slots, 24, 40) for slots in (3, 4)]
+        model_slots = [
+            Generator(Decoder(model, Room(slots, 24, 40, groups))) for slots, groups in ((3, 1), (4, 1), (3, 2))
+        ]
         for generator in model_slots:
             model.eval()
             assert collect(generator, options) == together
@@ -119,7 +123,7 @@ def collect(generator: Generator, options: GenerationOptions) -> list[list[int]]
 def test_a_request_can_be_cancelled(model: T5) -> None:
     model.eval()
     alone = generate(model, SOURCES, GREEDY)
-    generator = Generator(model, 3, 24, 40)
+    generator = Generator(Decoder(model, Room(3, 24, 40)))
     ids = [generator.add(Request(source, GREEDY.with_temperature(continues=False))) for source in SOURCES]
     events: list[Event] = []
     for step in range(100):
@@ -175,7 +179,7 @@ def test_an_empty_source_is_refused(model: T5) -> None:
 )
 def test_a_request_that_no_slot_has_room_for(model: T5, length: int, changes: dict[str, Any], match: str) -> None:
     model.eval()
-    generator = Generator(model, 3, 24, 40)
+    generator = Generator(Decoder(model, Room(3, 24, 40)))
     with pytest.raises(ConfigError, match=match):
         generator.add(Request([5] * length, replace(GREEDY, **changes)))
     assert not generator.busy

@@ -130,15 +130,14 @@ def test_cache_gives_the_logits_of_the_whole(prompt: int) -> None:
 def test_rows_of_a_cache_have_lengths_of_their_own() -> None:
     """Prompts of any lengths in one pass, chunks of any lengths behind them, into slots that lie behind others."""
     model, tokens = tiny(), some_tokens()
-    chunks = [(5, 1, 9), (3, 2, 1), (1, 1, 1), (1, 7, 2)]
+    chunks = [(5, 1, 9), (3, 2, 1), (1, 1, 1), (2, 2, 2), (1, 7, 2)]
     with torch.inference_mode():
         cache, starts = KeyValueCache(model, 4, 24), [0, 0, 0]
         for counts in chunks:
-            batch = torch.zeros(3, max(counts), dtype=torch.long)
-            for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
-                batch[row, :count] = tokens[row, start : start + count]
+            pieces = [tokens[row, starts[row] : starts[row] + count] for row, count in enumerate(counts)]
             cache.add(counts, first=1)
-            logits = model(batch, cache=cache)
+            # Rows that add equally many tokens are a batch; others come one behind the other, without padding.
+            logits = model(torch.cat(pieces).unsqueeze(0) if cache.ragged else torch.stack(pieces), cache=cache)
             starts = [start + count for start, count in zip(starts, counts, strict=True)]
             assert cache.lengths == [0, *starts]
             for row, length in enumerate(starts):
@@ -151,7 +150,7 @@ def test_slots_of_a_cache_change_places() -> None:
     with torch.inference_mode():
         cache = KeyValueCache(model, 4, 8)
         cache.add([7, 5, 7])
-        model(tokens[:, :7], cache=cache)
+        model(torch.cat([tokens[0, :7], tokens[1, :5], tokens[2, :7]]).unsqueeze(0), cache=cache)
         cache.move([(2, 0), (1, 2), (0, 1)])  # all at once: each is read before it is written over
         assert cache.lengths == [7, 7, 5, 0]
         cache.free(2)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from paddock.devices import adapter_of
 from paddock.models.layers.basic import Linear
 from paddock.models.layers.blocked_attention import blocked_attention
-from paddock.models.layers.cache import KeyValueCache
+from paddock.models.layers.cache import KeyValueCache, Piece
 from paddock.models.layers.dropout import Dropout, masks_of
 from paddock.parallel.placement import local
 
@@ -57,6 +57,9 @@ class SelfAttention(nn.Module):
         return self.output(mixed.transpose(1, 2).reshape(batch, time, -1))
 
     def _continue(self, query: Tensor, key: Tensor, value: Tensor, cache: KeyValueCache) -> Tensor:
+        if cache.ragged:
+            pieces = cache.extend_pieces(self, key, value)
+            return torch.cat([_attend_to(piece, query, keys, values) for piece, keys, values in pieces], dim=2)
         key, value = cache.extend(self, key, value)
         mask = None if cache.begins else cache.mask(query.device)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=cache.begins)
@@ -65,6 +68,12 @@ class SelfAttention(nn.Module):
         """Heads here, the size of each, and a tensor of the type and on the device of what is cached."""
         weight = local(self.qkv.weight)
         return weight.shape[0] // (3 * self.head_size), self.head_size, weight
+
+
+def _attend_to(piece: Piece, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """What a row's new tokens, which are a piece of all, gather from its keys and values."""
+    here, causal = query[:, :, piece.where], piece.mask is None
+    return F.scaled_dot_product_attention(here, keys, values, attn_mask=piece.mask, is_causal=causal)
 
 
 def attend(

@@ -59,11 +59,8 @@ class VocabularyHead(nn.Module):
             return linear_cross_entropy(hidden, weight, labels, self.partition, bias, smoothing)
         if targets is not None:
             return linear_target_scores(hidden, weight, targets, self.partition, bias)
-        if self.packed_for is not None and self.partition is None:
-            packed = self._pack(weight, self.packed_for)
-            if packed is not None:
-                return packed.multiply(hidden, bias)
-        scores = F.linear(hidden, weight, bias)
+        packed = None if self.packed_for is None else self._pack(weight, self.packed_for)
+        scores = F.linear(hidden, weight, bias) if packed is None else packed.multiply(hidden, bias)
         return scores if self.partition is None else self.partition.gather_columns(scores)
 
     def _pack(self, weight: Tensor, rows: int) -> Packed | None:

@@ -73,9 +73,13 @@ class VocabularyParallel(ParallelStyle):
         super().__init__()
         self._size, self._gathers = vocabulary, gathers
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+    def partition(self, module: nn.Module, device_mesh: DeviceMesh) -> None:
+        """Tell the head which part is here."""
         assert isinstance(module, VocabularyHead)
         module.partition = VocabularyPartition(self._size, device_mesh.get_local_rank(), device_mesh.get_group())
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        self.partition(module, device_mesh)
         return gathered_sequence(3)._apply(module, device_mesh) if self._gathers else module
 
 
