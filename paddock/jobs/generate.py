@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,6 @@ class TextJob:
 
     def check(self) -> None:
         """Raise a ConfigError for what cannot be."""
-        if not self.prompts and self.prompt_file is None:
-            raise ConfigError("there is no prompt", fix='give --prompt "some text", or --prompt-file FILE')
         for prompt in self.prompts:
             check_text("--prompt", prompt)
         self.options.check()
@@ -70,12 +68,17 @@ class TextJob:
         """What its texts depend on, besides the prompts."""
         return {"model": self.source, "stop": list(self.stops), **asdict(self.options)}
 
-    def numbered_prompts(self) -> Iterator[tuple[int, str]]:
-        """Every prompt, the file's too, which is read line by line; blank lines are none."""
-        yield from enumerate(self.prompts)
-        if self.prompt_file is not None:
-            lines = (line for line in read_prompts(self.prompt_file))
-            yield from enumerate(lines, start=len(self.prompts))
+    def keep_prompts(self, path: Path) -> int:
+        """Write all prompts to a file, those of another one too, a JSON string a line: none is text that cannot be, and
+        what a shell puts in place of a file can be read once. Returns how many."""
+        count = 0
+        with open(path, "w", encoding="utf-8") as stream:
+            for prompt in chain(self.prompts, () if self.prompt_file is None else read_prompts(self.prompt_file)):
+                stream.write(json.dumps(prompt) + "\n")
+                count += 1
+        if not count:
+            raise ConfigError("there is no prompt", fix='give --prompt "some text", or --prompt-file FILE')
+        return count
 
 
 @dataclass(frozen=True)
@@ -113,13 +116,14 @@ def continue_text(
     only one, is shown on standard output as it comes."""
     job.check()
     launch.check()
-    if job.prompt_file is not None:
-        next(read_prompts(job.prompt_file), None)  # that it can be read, before anything starts
-    check_layout(job.source, ParallelConfig(**job.parallel), world_of(launch))
     with scratch_folder() as folder:
         path = folder / "texts.jsonl" if output is None else output
+        payload = {"prompts": str(folder / "prompts.jsonl"), "texts": str(path), "live": live}
+        payload["count"] = job.keep_prompts(folder / "prompts.jsonl")
+        check_layout(job.source, ParallelConfig(**job.parallel), world_of(launch))
         Records(path, job.settings(), job.options.num_return_sequences).check()
-        run("paddock.jobs.generate:work", {"job": asdict(job), "texts": str(path), "live": live}, launch, folder)
+        told = asdict(replace(job, prompts=(), prompt_file=None))
+        run("paddock.jobs.generate:work", {"job": told, **payload}, launch, folder)
         if path.exists():  # else this is not the machine of the main process
             for record in read_records(path):
                 yield Continuation(**record)
@@ -128,53 +132,48 @@ def continue_text(
 def work(payload: dict[str, Any]) -> None:
     """One process's part; the first one writes the texts."""
     given = payload["job"]
-    tuples = {name: tuple(given[name]) for name in ("prompts", "stops")}
-    job = TextJob(**{**given, **tuples, "options": GenerationOptions(**given["options"])})
+    job = TextJob(**{**given, "stops": tuple(given["stops"]), "options": GenerationOptions(**given["options"])})
     with join_world(select(job.device)) as world, ExitStack() as stack:
         size = read_trained_config(job.source).num_parameters()
         products = json.dumps(world.adapter.choose_products("auto", size) if world.is_main else {})
         stack.enter_context(world.adapter.using_products(json.loads(world.broadcast(products))))
         writer = stack.enter_context(open_writer(job.source, ParallelConfig(**job.parallel), world))
         if writer is not None:
-            _write(job, writer, Path(payload["texts"]), show_text if payload["live"] else None)
+            scribe = _Scribe(job, writer, show_text if payload["live"] else None)
+            _write(scribe, job, Path(payload["prompts"]), payload["count"], Path(payload["texts"]))
 
 
-def _write(job: TextJob, writer: Writer, path: Path, show: Callable[[str], object] | None) -> None:
+def _write(scribe: _Scribe, job: TextJob, prompts: Path, count: int, texts: Path) -> None:
     """What a process that leads does: block after block, of which it writes its share."""
-    scribe = _Scribe(job, writer, show)
-    main, copies = writer.number == 0, job.options.num_return_sequences
-    records = Records(path, job.settings(), copies)
-    blocks = _blocks(job, records if main else None)
-    with progress_bar("generate", visible=main and show is None) as on_block:
-        done = 0
+    writer, main = scribe.writer, scribe.writer.number == 0
+    records = Records(texts, job.settings(), job.options.num_return_sequences)
+    blocks = _blocks(prompts, records, job.options.num_return_sequences) if main else iter(())
+    with progress_bar("generate", visible=main and not scribe.shows) as on_block:
         while block := json.loads(writer.gather(json.dumps(next(blocks, []) if main else []))[0]):
             mine = block[writer.number :: writer.replicas]
             told = [json.loads(texts) for texts in writer.gather(json.dumps(scribe.write(mine)))]
             if main:
                 records.add([record for place in range(len(block)) for record in told[place % len(told)].pop(0)])
-                done = block[-1][0] + 1
-                on_block(done, max(done, len(job.prompts)))
+                on_block(block[-1][0] + 1, count)
     if main:
         records.finish()
 
 
-def _blocks(job: TextJob, records: Records | None) -> Iterator[list[tuple[int, str]]]:
+def _blocks(path: Path, records: Records, copies: int) -> Iterator[list[tuple[int, str]]]:
     """Prompts with their numbers, those aside whose texts are there already."""
-    if records is None:
-        return
-    prompts = job.numbered_prompts()
-    copies = job.options.num_return_sequences
-    for place, record in enumerate(records.begin()):
-        if place % copies == 0:
-            number, prompt = next(prompts, (0, None))
-            if record["prompt"] != prompt:
-                raise DataError(
-                    f"prompt {number + 1} is another than when the job was stopped",
-                    why=f"its text is there already, of {str(record['prompt'])[:60]!r}",
-                    fix="give the same prompts, or name another file for the texts",
-                )
-    while block := list(islice(prompts, BLOCK)):
-        yield block
+    with open(path, encoding="utf-8") as stream:
+        prompts = enumerate(json.loads(line) for line in stream)
+        for place, record in enumerate(records.begin()):
+            if place % copies == 0:
+                number, prompt = next(prompts, (place // copies, None))
+                if record["prompt"] != prompt:
+                    raise DataError(
+                        f"prompt {number + 1} is another than when the job was stopped",
+                        why=f"its text is there already, of {str(record['prompt'])[:60]!r}",
+                        fix="give the same prompts, or name another file for the texts",
+                    )
+        while block := list(islice(prompts, BLOCK)):
+            yield block
 
 
 class _Scribe:
@@ -182,7 +181,7 @@ class _Scribe:
 
     def __init__(self, job: TextJob, writer: Writer, show: Callable[[str], object] | None) -> None:
         trained = writer.trained
-        self._tokenizer, self._writer, self._show = need_tokenizer(trained), writer, show
+        self.writer, self._tokenizer, self._show = writer, need_tokenizer(trained), show
         if trained.model.writes is None:
             raise ConfigError(
                 f"{job.source} does not write text", fix=f"paddock predict {job.source} … uses it for what it does"
@@ -190,6 +189,11 @@ class _Scribe:
         self._continues = trained.model.writes == "tokens"
         self._stops, self._limits = job.stops, Limits(job.sequences, job.cache_bytes)
         self._options = replace(job.options, stop_token=self._tokenizer.end_of_text_id)
+
+    @property
+    def shows(self) -> bool:
+        """Whether the text is shown as it comes."""
+        return self._show is not None
 
     def write(self, block: Sequence[tuple[int, str]]) -> list[list[dict[str, Any]]]:
         """For every numbered prompt, what becomes of it: as many records as were asked for."""
@@ -206,7 +210,7 @@ class _Scribe:
             return texts[sequence].stopped
 
         ids = [_encode(self._tokenizer, prompt, self._continues) for prompt in prompts]
-        results = self._writer.write(ids, self._options, on_token, self._limits, numbers)
+        results = self.writer.write(ids, self._options, on_token, self._limits, numbers)
         for text in texts:
             rest = text.finish()
             if self._show is not None:

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch
 from paddock.cli.main import VERBS, run
 from paddock.config.load import load_recipe, save_recipe
 from paddock.data.indexed.writer import IndexedWriter
+from paddock.jobs import generate as generate_job
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 
@@ -334,3 +336,64 @@ def test_a_type_that_the_processor_emulates_is_warned_of(
     assert run(["train", *TINY, "--steps", "1", "--bf16", "--device", "cpu", "--run-dir", str(tmp_path / "run")]) == 0
     (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("precision: ")]
     assert ("has no bfloat16 instructions" in said) == (flags == {"avx2"})
+
+
+def test_texts_in_a_file_that_a_stopped_job_goes_on_with(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was there when it was stopped, a line cut in the middle too, the file is that of one that was not."""
+    monkeypatch.setattr(generate_job, "BLOCK", 2)
+    (tmp_path / "prompts.txt").write_text("".join(f"The class {number}\n" for number in range(5)))
+    flags = ["--prompt-file", str(tmp_path / "prompts.txt"), "--max-new-tokens", "4", "--num-return-sequences", "2"]
+    base = ["generate", str(trained_run), *flags, "--seed", "3"]
+    whole, other = tmp_path / "whole.jsonl", tmp_path / "other.jsonl"
+    assert run([*base, "--output", str(whole)]) == 0
+    assert capsys.readouterr().out == "" and len(whole.read_text().splitlines()) == 10
+    assert run([*base, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [json.loads(line) for line in whole.read_text().splitlines()]
+    real, blocks = generate_job.Records.add, 0
+
+    def add(self: generate_job.Records, records: list[dict[str, Any]]) -> None:
+        nonlocal blocks
+        blocks += 1
+        if blocks == 2:
+            raise KeyboardInterrupt
+        real(self, records)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generate_job.Records, "add", add)
+        assert run([*base, "--output", str(other)]) == 130
+    partial = tmp_path / "other.jsonl.partial"
+    assert len(partial.read_text().splitlines()) == 4 and not other.exists()
+    with open(partial, "a") as stream:
+        stream.write('{"prompt": "The class 2", "text": "x", "tokens": 1, "continues": true}\n{"prompt": "The cl')
+    assert run([*base, "--output", str(other), "--temperature", "0.5"]) == 2
+    assert "another temperature" in capsys.readouterr().err
+    (tmp_path / "prompts.txt").write_text("".join(f"The class {number + 7}\n" for number in range(5)))
+    assert run([*base, "--output", str(other)]) == 4
+    assert "prompt 1 is another" in capsys.readouterr().err
+    (tmp_path / "prompts.txt").write_text("".join(f"The class {number}\n" for number in range(5)))
+    assert run([*base, "--output", str(other)]) == 0
+    assert other.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "prompts.txt", "whole.jsonl"]
+    assert run([*base, "--output", str(other)]) == 2
+    assert "other.jsonl exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--nproc-per-node", "3", "--parallel.tensor", "2"], "3 processes do not divide by 2"),
+        (["--nproc-per-node", "3", "--parallel.tensor", "3"], "do not divide by 3"),
+        (["--nproc-per-node", "64", "--parallel.pipeline", "64"], "64 stages"),
+        (["--nproc-per-node", "2", "--parallel.pipeline", "2", "--parallel.stages", "0"], "stages"),
+        (["--parallel.tensor", "2"], "1 process does not divide by 2"),
+        (["--max-batch", "0"], "--max-batch"),
+        (["--cache-gigabytes", "-1"], "--cache-gigabytes"),
+    ],
+)
+def test_layouts_that_a_model_cannot_take(
+    trained_run: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
+) -> None:
+    assert run(["generate", str(trained_run), "--prompt", "The", *flags]) == 2
+    assert told in capsys.readouterr().err

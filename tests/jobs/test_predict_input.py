@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.cli.generate import _read_prompts
 from paddock.errors import DataError
 from paddock.jobs import predict as module
+from paddock.jobs.generate import read_prompts
 from paddock.jobs.predict import read_inputs
 
 
@@ -78,13 +78,13 @@ def test_a_pipe_that_nobody_writes_to(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it is a pipe, not a file"):
         read(tmp_path / "pipe")
     with pytest.raises(DataError, match="it is a pipe, not a file"):
-        _read_prompts(tmp_path / "pipe")
+        list(read_prompts(str(tmp_path / "pipe")))
     with pytest.raises(DataError, match="it is a device, not a file"):
-        _read_prompts(Path("/dev/zero"))
+        list(read_prompts("/dev/zero"))
 
 
 def test_what_a_shell_puts_in_place_of_a_command() -> None:
-    for reader in (lambda name: [value for _, value in read(name)], lambda name: _read_prompts(Path(name))):
+    for reader in (lambda name: [value for _, value in read(name)], lambda name: list(read_prompts(name))):
         source, sink = os.pipe()
         os.write(sink, b'"one"\n')
         os.close(sink)
