@@ -84,6 +84,9 @@ class GenerateOptions:
     """Memory for keys and values of what is being written, in each process, at most."""
     output: Path | None = None
     """Write the texts to this file, a JSON object a line, and go on there if the same command was stopped."""
+    format: Literal["float32", "bfloat16", "int8", "int8-dynamic"] = "float32"
+    """What the weights are in. bfloat16 halves what is read for every token; int8 (weights alone, computing in
+    bfloat16) and int8-dynamic (what they are multiplied by, too) quarter it, on a CPU, and change the model a bit."""
     device: str = "auto"
     """auto, or a name that `paddock doctor` lists."""
     json: bool = False
@@ -107,6 +110,7 @@ def main(arguments: list[str]) -> None:
         None if options.prompt_file is None else str(options.prompt_file),
         options.stop,
         options.device,
+        options.format,
         {name: value for name, value in vars(options.parallel).items() if value is not None},
         options.max_batch,
         round(options.cache_gigabytes * 1e9),

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from paddock.devices.config import ProductsSetting
+from paddock.devices.config import CompressedFormat, ProductsSetting
 from paddock.errors import MachineError
 
 if TYPE_CHECKING:
@@ -137,6 +137,10 @@ class DeviceAdapter:
     def pack(self, weight: torch.Tensor, rows: int) -> Packed | None:
         """A copy of a weight that makes products with about so many rows faster; None where none does. It holds as
         long as the weight stays what it is."""
+        return None
+
+    def compress(self, weight: torch.Tensor, format: CompressedFormat) -> Packed | None:
+        """A weight in fewer bits, in place of the weight; None where the device has no products with such."""
         return None
 
     def version(self) -> str | None:

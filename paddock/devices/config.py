@@ -6,6 +6,10 @@ from typing import Literal
 
 from paddock.schema import ConfigModel
 
+CompressedFormat = Literal["int8", "int8-dynamic"]
+"""Weights in eight bits, multiplied by numbers in bfloat16; or by numbers that are rounded to eight bits, too."""
+WeightFormat = Literal["float32", "bfloat16", CompressedFormat]
+"""What a model that writes has its weights in."""
 ProductsSetting = Literal["auto", "mkl", "onednn"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.devices.adapter import DeviceAdapter, Packed
-from paddock.devices.config import ProductsSetting
+from paddock.devices.config import CompressedFormat, ProductsSetting
 
 if TYPE_CHECKING:
     import torch
@@ -98,6 +98,11 @@ class CpuAdapter(DeviceAdapter):
         from paddock.devices import products
 
         return products.pack(weight, rows)
+
+    def compress(self, weight: torch.Tensor, format: CompressedFormat) -> Packed | None:
+        from paddock.devices import formats
+
+        return formats.Int8Weight(weight) if format == "int8" else formats.DynamicInt8Weight(weight)
 
     def version(self) -> str | None:
         import torch

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
+from paddock.devices.config import WeightFormat
 from paddock.inference.generate import Limits, OnToken, generate
 from paddock.inference.options import GenerationOptions
 from paddock.inference.parallel_decoder import Replica, follow, leading
 from paddock.inference.trained import Trained, open_trained, read_trained_config
 from paddock.models.build import build_part, complete_part
 from paddock.models.config import ModelConfig
+from paddock.models.layers.packing import set_format
 from paddock.models.model import Model
 from paddock.parallel.config import Layout, ParallelConfig, derive_layout
 from paddock.parallel.legality import check_pipeline, check_tensor
@@ -51,11 +53,15 @@ class Writer:
 
 
 @contextmanager
-def open_writer(source: str, parallel: ParallelConfig, world: World) -> Iterator[Writer | None]:
-    """The model that `source` names, each process with its part of it. Gives a writer where a process leads; the others
-    do what theirs says until it leaves, and get None then."""
+def open_writer(
+    source: str, parallel: ParallelConfig, world: World, format: WeightFormat = "float32"
+) -> Iterator[Writer | None]:
+    """The model that `source` names, with weights in a format, each process with its part of it. Gives a writer where a
+    process leads; the others do what theirs says until it leaves, and get None then."""
     if world.size == 1:
-        yield Writer(open_trained(source, world.device), None)
+        trained = open_trained(source, world.device)
+        set_format(trained.model, format)
+        yield Writer(trained, None)
         return
     layout = derive_layout(parallel, world.size)
     mesh = build_mesh(layout, world.rank, world.device.type, reversed_stages=True)
@@ -69,6 +75,7 @@ def open_writer(source: str, parallel: ParallelConfig, world: World) -> Iterator
 
     trained = open_trained(source, world.device, build, tells=world.is_main)
     complete_part(parts[0], mesh)
+    set_format(trained.model, format)
     replica = Replica(parts[0], mesh, world.device)
     leaders = dist.new_group(mesh.grid.mesh[-1, :, 0].tolist(), backend="gloo") if layout.data > 1 else None
     if not replica.leads:

@@ -14,6 +14,7 @@ from paddock.data.lines import read_lines
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import select
+from paddock.devices.config import WeightFormat
 from paddock.errors import ConfigError, DataError, bad_value
 from paddock.files import open_regular, scratch_folder
 from paddock.inference.generate import Limits
@@ -46,6 +47,8 @@ class TextJob:
     stops: tuple[str, ...] = ()
     """A text ends before the first of these that comes."""
     device: str = "auto"
+    format: WeightFormat = "float32"
+    """What the weights are in."""
     parallel: dict[str, Any] = field(default_factory=dict)
     """The layout, where it is not one process."""
     sequences: int = 32
@@ -66,7 +69,7 @@ class TextJob:
 
     def settings(self) -> dict[str, Any]:
         """What its texts depend on, besides the prompts."""
-        return {"model": self.source, "stop": list(self.stops), **asdict(self.options)}
+        return {"model": self.source, "format": self.format, "stop": list(self.stops), **asdict(self.options)}
 
     def keep_prompts(self, path: Path) -> int:
         """Write all prompts to a file, those of another one too, a JSON string a line: none is text that cannot be, and
@@ -137,7 +140,7 @@ def work(payload: dict[str, Any]) -> None:
         size = read_trained_config(job.source).num_parameters()
         products = json.dumps(world.adapter.choose_products("auto", size) if world.is_main else {})
         stack.enter_context(world.adapter.using_products(json.loads(world.broadcast(products))))
-        writer = stack.enter_context(open_writer(job.source, ParallelConfig(**job.parallel), world))
+        writer = stack.enter_context(open_writer(job.source, ParallelConfig(**job.parallel), world, job.format))
         if writer is not None:
             scribe = _Scribe(job, writer, show_text if payload["live"] else None)
             _write(scribe, job, Path(payload["prompts"]), payload["count"], Path(payload["texts"]))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paddock.devices import Packed, adapter_of
+from paddock.devices.config import CompressedFormat
 from paddock.models.config import IGNORED
 from paddock.models.layers.basic import wide, widen
 from paddock.parallel.vocabulary import VocabularyPartition
@@ -38,6 +39,8 @@ class VocabularyHead(nn.Module):
     """How to join what other processes know, where each holds a part of the vocabulary."""
     packed_for: int | None = None
     """While a model writes (`packed_weights`), how many rows the weights are packed for, when they are first seen."""
+    format: CompressedFormat | None = None
+    """What the weights are compressed to, when they are first seen, where a model does nothing but write."""
     _packed: Packed | None = None
 
     def forward(
@@ -59,13 +62,15 @@ class VocabularyHead(nn.Module):
             return linear_cross_entropy(hidden, weight, labels, self.partition, bias, smoothing)
         if targets is not None:
             return linear_target_scores(hidden, weight, targets, self.partition, bias)
-        packed = None if self.packed_for is None else self._pack(weight, self.packed_for)
+        packed = self._pack(weight)
         scores = F.linear(hidden, weight, bias) if packed is None else packed.multiply(hidden, bias)
         return scores if self.partition is None else self.partition.gather_columns(scores)
 
-    def _pack(self, weight: Tensor, rows: int) -> Packed | None:
-        if self._packed is None:
-            self._packed = adapter_of(weight.device).pack(weight, rows)
+    def _pack(self, weight: Tensor) -> Packed | None:
+        if self._packed is None and (self.format is not None or self.packed_for is not None):
+            adapter = adapter_of(weight.device)
+            compressed = None if self.format is None else adapter.compress(weight, self.format)
+            self._packed = compressed or adapter.pack(weight, self.packed_for or 1)
         return self._packed
 
     def unpack(self) -> None:
