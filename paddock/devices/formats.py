@@ -36,8 +36,8 @@ class DynamicInt8Weight:
     def __init__(self, weight: Tensor) -> None:
         zeros = torch.zeros(len(weight), dtype=torch.int64)
         with warnings.catch_warnings():
-            # torch means to take these tensors out; the products that would replace them (onednn.qlinear_pointwise) were
-            # no faster than float32 when they were tried.
+            # torch means to take these tensors out. The products that would replace them (onednn.qlinear_pointwise)
+            # were no faster than float32 when they were tried.
             warnings.filterwarnings("ignore", message="(?s).*quantized tensor creation functions")
             values = torch.quantize_per_channel(weight.float(), _scales(weight), zeros, axis=0, dtype=torch.qint8)
         self._packed = torch.ops.quantized.linear_prepack(values, None)

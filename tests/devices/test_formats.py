@@ -39,7 +39,7 @@ def test_products(kind: type[Int8Weight | DynamicInt8Weight], steps: int, shape:
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_model_in_another_format(family: str, format: WeightFormat) -> None:
-    # A T5 that is made to write something forgets what it computes with; as it begins, it is as steady as a trained one.
+    # A T5 that is made to say something new magnifies every error; as it begins, it is as steady as a trained one.
     config = config_of("gpt2") if family == "gpt2" else small_t5("t5").model
     own, other = build_model(config).eval(), build_model(config).eval()
     for model in (own, other):

@@ -63,7 +63,7 @@ def main() -> int:
     found = [save(finding, options, smaller=True) for finding in known]
     rows = [campaign.tallies[reader.name].to_dict(reader.name) for reader in readers]
     if options.csv:
-        write_csv(rows, Path(options.csv))
+        write_csv(rows, Path(options.csv), options.seed)
     if options.json:
         print(json.dumps({"readers": rows, "corpus": failed, "findings": found}))
     else:
@@ -88,7 +88,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--processor-seconds", type=float, default=engine.SECONDS, help="that an input may take")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds until a process counts as hung")
     parser.add_argument("--findings", type=Path, default=FINDINGS, help="where findings are written, made small")
-    parser.add_argument("--csv", help=f"write the table to a file, such as {REPORT.name} in benchmarks/results")
+    parser.add_argument(
+        "--csv",
+        help=f"write the table to a file, such as {REPORT.name} in benchmarks/results, beside those of other seeds",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args()
@@ -160,11 +163,17 @@ def table(rows: list[dict[str, object]]) -> str:
     return "\n".join("  ".join(map(str.rjust, line, widths)) for line in cells)
 
 
-def write_csv(rows: list[dict[str, object]], path: Path) -> None:
+def write_csv(rows: list[dict[str, object]], path: Path, seed: int) -> None:
+    """A row for every reader and seed; those of other seeds stay."""
+    own = [{"seed": str(seed), **row} for row in rows]
+    others: list[dict[str, str]] = []
+    if path.exists():
+        with open(path, encoding="utf-8", newline="") as stream:
+            others = [row for row in csv.DictReader(stream) if row.get("seed") not in (None, str(seed))]
     with open(path, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(stream, list(own[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows([*others, *own])
 
 
 if __name__ == "__main__":

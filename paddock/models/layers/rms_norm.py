@@ -24,7 +24,9 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = _RMSNorm.apply(widen(x), widen(self.weight), self.eps)
-        return found
+        if x.dtype is found.dtype or torch.is_autocast_enabled(x.device.type):  # whoever needs few bits casts it then
+            return found
+        return found.to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"
