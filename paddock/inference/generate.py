@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paddock.errors import ConfigError, DataError, bad_value
@@ -43,27 +43,43 @@ def generate(
     alone (`numbers`, where these are not all prompts), so what a prompt gives does not depend on the others. Where
     several processes hold the model, this one leads the `replica`.
     """
+    results: list[list[int]] = [[] for _ in range(len(prompts) * options.num_return_sequences)]
+    for _ in generating(model, prompts, options, results, on_token, limits, numbers, replica):
+        pass
+    return results
+
+
+def generating(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    options: GenerationOptions,
+    results: list[list[int]],
+    on_token: OnToken | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    numbers: Sequence[int] | None = None,
+    replica: Replica | None = None,
+) -> Iterator[None]:
+    """The same, step by step: the new tokens are in `results`, and were told, whenever it gives way."""
     options = check_prompts(model, prompts, options)
     if not prompts:
-        return []
+        return
     groups = 1 if replica is None else replica.mesh.layout.pipeline
     room = room_for(model, prompts, options, limits, groups)
     with evaluating(model), packed_weights(model, room.slots):
         decoder = Decoder(model, room) if replica is None else ParallelDecoder(replica, room)
-        return write(Generator(decoder), prompts, options, on_token, numbers)
+        yield from writing(Generator(decoder), prompts, options, results, on_token, numbers)
 
 
-def write(
+def writing(
     generator: Generator,
     prompts: Sequence[Sequence[int]],
     options: GenerationOptions,
+    results: list[list[int]],
     on_token: OnToken | None = None,
     numbers: Sequence[int] | None = None,
-) -> list[list[int]]:
-    """The same, by a generator that has room for them. `numbers` say which of all prompts these are, where they are not
-    all: that is what their random numbers depend on."""
+) -> Iterator[None]:
+    """The same, by a generator that has room for them."""
     copies = options.num_return_sequences
-    results: list[list[int]] = [[] for _ in range(len(prompts) * copies)]
     by_length = sorted(range(len(prompts)), key=lambda place: -len(prompts[place]))
     number_of = range(len(prompts)) if numbers is None else numbers
     place_of = {generator.add(Request(prompts[place], options, number_of[place])): place for place in by_length}
@@ -74,6 +90,19 @@ def write(
             enough = [on_token(sequence, token) for token in event.tokens] if on_token is not None else []
             if any(enough) and not event.ended:
                 generator.end(event.request, event.sequence)
+        yield
+
+
+def write(
+    generator: Generator,
+    prompts: Sequence[Sequence[int]],
+    options: GenerationOptions,
+    numbers: Sequence[int] | None = None,
+) -> list[list[int]]:
+    """The same, all at once."""
+    results: list[list[int]] = [[] for _ in range(len(prompts) * options.num_return_sequences)]
+    for _ in writing(generator, prompts, options, results, numbers=numbers):
+        pass
     return results
 
 

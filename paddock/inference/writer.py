@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch.distributed as dist
 
 from paddock.devices.config import WeightFormat
-from paddock.inference.generate import Limits, OnToken, generate
-from paddock.inference.options import GenerationOptions
 from paddock.inference.parallel_decoder import Replica, follow, leading
 from paddock.inference.trained import Trained, open_trained, read_trained_config
 from paddock.models.build import build_part, complete_part
@@ -35,17 +33,6 @@ class Writer:
     replicas: int = 1
     leaders: dist.ProcessGroup | None = None
     """Those that lead the replicas, where there are several."""
-
-    def write(
-        self,
-        prompts: Sequence[Sequence[int]],
-        options: GenerationOptions,
-        on_token: OnToken | None = None,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        numbers: Sequence[int] | None = None,
-    ) -> list[list[int]]:
-        """What `generate` says, in whatever layout."""
-        return generate(self.trained.model, prompts, options, on_token, limits, numbers, self.replica)
 
     def gather(self, text: str) -> list[str]:
         """What every replica's leader says, by the replica's number; called by all of them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
@@ -12,7 +13,6 @@ from typing import Any
 
 from paddock.data.lines import read_lines
 from paddock.data.tokenizers.interface import check_text
-from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import select
 from paddock.devices.config import WeightFormat
 from paddock.errors import ConfigError, DataError, bad_value
@@ -20,8 +20,8 @@ from paddock.files import open_regular, scratch_folder
 from paddock.inference.generate import Limits
 from paddock.inference.options import GenerationOptions
 from paddock.inference.records import Records, read_records
-from paddock.inference.text_stream import StoppingText, WholeText
-from paddock.inference.trained import need_tokenizer, read_trained_config
+from paddock.inference.scribe import Continuation, Scribe
+from paddock.inference.trained import read_trained_config
 from paddock.inference.writer import Writer, check_layout, open_writer
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
@@ -84,17 +84,6 @@ class TextJob:
         return count
 
 
-@dataclass(frozen=True)
-class Continuation:
-    """A prompt and what the model made of it."""
-
-    prompt: str
-    text: str
-    tokens: int
-    continues: bool
-    """Whether the text goes on where the prompt ends, rather than answering it."""
-
-
 def read_prompts(path: str) -> Iterator[str]:
     """The lines of a file that are not blank."""
     try:
@@ -142,22 +131,24 @@ def work(payload: dict[str, Any]) -> None:
         stack.enter_context(world.adapter.using_products(json.loads(world.broadcast(products))))
         writer = stack.enter_context(open_writer(job.source, ParallelConfig(**job.parallel), world, job.format))
         if writer is not None:
-            scribe = _Scribe(job, writer, show_text if payload["live"] else None)
-            _write(scribe, job, Path(payload["prompts"]), payload["count"], Path(payload["texts"]))
+            _write(job, writer, payload)
 
 
-def _write(scribe: _Scribe, job: TextJob, prompts: Path, count: int, texts: Path) -> None:
+def _write(job: TextJob, writer: Writer, payload: dict[str, Any]) -> None:
     """What a process that leads does: block after block, of which it writes its share."""
-    writer, main = scribe.writer, scribe.writer.number == 0
+    limits = Limits(job.sequences, job.cache_bytes)
+    scribe = Scribe(writer.trained, job.options, job.stops, limits, writer.replica)
+    prompts, texts, main = Path(payload["prompts"]), Path(payload["texts"]), writer.number == 0
     records = Records(texts, job.settings(), job.options.num_return_sequences)
     blocks = _blocks(prompts, records, job.options.num_return_sequences) if main else iter(())
-    with progress_bar("generate", visible=main and not scribe.shows) as on_block:
+    with progress_bar("generate", visible=main and not payload["live"]) as on_block:
         while block := json.loads(writer.gather(json.dumps(next(blocks, []) if main else []))[0]):
-            mine = block[writer.number :: writer.replicas]
-            told = [json.loads(texts) for texts in writer.gather(json.dumps(scribe.write(mine)))]
+            mine = _texts(scribe, block[writer.number :: writer.replicas], live=payload["live"])
+            everyone = [deque(json.loads(told)) for told in writer.gather(json.dumps(mine))]
             if main:
-                records.add([record for place in range(len(block)) for record in told[place % len(told)].pop(0)])
-                on_block(block[-1][0] + 1, count)
+                turns = [everyone[place % len(everyone)] for place in range(len(block))]
+                records.add([turn.popleft() for turn in turns for _ in range(job.options.num_return_sequences)])
+                on_block(block[-1][0] + 1, payload["count"])
     if main:
         records.finish()
 
@@ -179,63 +170,15 @@ def _blocks(path: Path, records: Records, copies: int) -> Iterator[list[tuple[in
             yield block
 
 
-class _Scribe:
-    """Turns prompts into texts, with a model's own tokenizer."""
-
-    def __init__(self, job: TextJob, writer: Writer, show: Callable[[str], object] | None) -> None:
-        trained = writer.trained
-        self.writer, self._tokenizer, self._show = writer, need_tokenizer(trained), show
-        if trained.model.writes is None:
-            raise ConfigError(
-                f"{job.source} does not write text", fix=f"paddock predict {job.source} … uses it for what it does"
-            )
-        self._continues = trained.model.writes == "tokens"
-        self._stops, self._limits = job.stops, Limits(job.sequences, job.cache_bytes)
-        self._options = replace(job.options, stop_token=self._tokenizer.end_of_text_id)
-
-    @property
-    def shows(self) -> bool:
-        """Whether the text is shown as it comes."""
-        return self._show is not None
-
-    def write(self, block: Sequence[tuple[int, str]]) -> list[list[dict[str, Any]]]:
-        """For every numbered prompt, what becomes of it: as many records as were asked for."""
-        numbers, prompts = [number for number, _ in block], [prompt for _, prompt in block]
-        copies = self._options.num_return_sequences
-        texts = [self._text() for _ in range(len(prompts) * copies)]
-        if self._show is not None and self._continues:
-            self._show(prompts[0])
-
-        def on_token(sequence: int, token: int) -> bool:
-            new = texts[sequence].push(token)
-            if self._show is not None and new:
-                self._show(new)
-            return texts[sequence].stopped
-
-        ids = [_encode(self._tokenizer, prompt, self._continues) for prompt in prompts]
-        results = self.writer.write(ids, self._options, on_token, self._limits, numbers)
-        for text in texts:
-            rest = text.finish()
-            if self._show is not None:
-                self._show(rest + "\n")
-        found = [
-            asdict(Continuation(prompts[place // copies], texts[place].text, len(tokens), self._continues))
-            for place, tokens in enumerate(results)
-        ]
-        return [found[place : place + copies] for place in range(0, len(found), copies)]
-
-    def _text(self) -> StoppingText | WholeText:
-        """What becomes of the tokens of a sequence; where gaps are filled in, each piece is behind the gap's name."""
-        if self._continues:
-            return StoppingText(self._tokenizer.decode, self._stops)
-        return WholeText(self._tokenizer.decode_named, self._stops)
-
-
-def _encode(tokenizer: Tokenizer, prompt: str, continues: bool) -> list[int]:
-    """A prompt's tokens: to be continued, or, with its end, to be read."""
-    ids, end = tokenizer.encode(prompt), tokenizer.end_of_text_id
-    if end is None:
-        return ids
-    if not continues:
-        return [*ids, end]
-    return ids or [end]  # nothing said: a document begins
+def _texts(scribe: Scribe, block: list[tuple[int, str]], *, live: bool) -> list[dict[str, Any]]:
+    """What becomes of numbered prompts; with `live`, of the only one, it is shown as it comes."""
+    numbers, prompts = [number for number, _ in block], [prompt for _, prompt in block]
+    found: list[Continuation] = []
+    if live and scribe.continues:
+        show_text(prompts[0])
+    for _, piece in scribe.pieces(prompts, found, numbers):
+        if live:
+            show_text(piece)
+    if live:
+        show_text("\n")
+    return [asdict(one) for one in found]

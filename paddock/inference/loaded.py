@@ -1,0 +1,146 @@
+"""A trained model in Python: to look at, to write with, to measure a text by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, Literal, overload
+
+import torch
+
+from paddock.data.tokenizers.interface import check_text
+from paddock.data.tokenizers.load import Tokenizer
+from paddock.devices import prepare, select
+from paddock.devices.config import WeightFormat
+from paddock.errors import ConfigError, bad_value, did_you_mean
+from paddock.inference.generate import Limits
+from paddock.inference.options import GenerationOptions
+from paddock.inference.scribe import Continuation, Scribe
+from paddock.inference.trained import Trained, need_tokenizer, open_trained
+from paddock.models.config import IGNORED
+from paddock.models.layers.packing import set_format
+from paddock.models.model import Model, evaluating
+
+WINDOWS_AT_ONCE = 4
+"""When a text is measured."""
+
+
+class LoadedModel:
+    """What `paddock.load` gives: `.model`, `.tokenizer`, `.generate(prompts, …)` and `.perplexity(text)`."""
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained = trained
+
+    @property
+    def model(self) -> Model:
+        """The model itself: a torch module, in evaluation mode."""
+        return self._trained.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer: `encode(text)`, `decode(tokens)`."""
+        return need_tokenizer(self._trained)
+
+    def __repr__(self) -> str:
+        millions = self.model.config.num_parameters() / 1e6
+        device = next(self.model.parameters()).device
+        return (
+            f"<{type(self.model).__name__} of {millions:,.1f} million parameters on {device}: {self._trained.origin}>"
+        )
+
+    @overload
+    def generate(
+        self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), stream: Literal[False] = False, **options: Any
+    ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), stream: Literal[True], **options: Any
+    ) -> Iterator[tuple[int, str]]: ...
+
+    def generate(
+        self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), stream: bool = False, **options: Any
+    ) -> list[str] | Iterator[tuple[int, str]]:
+        """What the model makes of the prompts, without them: `num_return_sequences` texts of each, one behind the
+        other. Options are those of `paddock generate`: `max_new_tokens`, `temperature`, `top_k`, `seed`, `num_beams`, …
+
+        With `stream`, an iterator over (number of the text, what has become certain of it), as it is written.
+
+        >>> paddock.load("runs/tour").generate("The class", max_new_tokens=20, seed=1)
+        """
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        for text in texts:
+            if not isinstance(text, str):
+                raise ConfigError(f"a prompt is {type(text).__name__}", fix="give a text, or a list of texts")
+            check_text("a prompt", text)
+        known = [field.name for field in fields(GenerationOptions) if field.name != "stop_token"]
+        for name in options:
+            if name not in known:
+                raise ConfigError(f"{name}: there is no such option", fix=did_you_mean(name, known))
+        if isinstance(stop, str) or "" in stop:
+            raise bad_value("stop", repr(stop), "it is a list of texts before which to end", 'such as ["\\n"]')
+        chosen = GenerationOptions(**{"max_new_tokens": 64, **options})
+        chosen.check()
+        scribe = Scribe(self._trained, chosen, stop, Limits())
+        found: list[Continuation] = []
+        pieces = scribe.pieces(texts, found)
+        if stream:
+            return pieces
+        for _ in pieces:
+            pass
+        return [one.text for one in found]
+
+    @torch.inference_mode()
+    def perplexity(self, text: str, stride: int | None = None) -> float:
+        """How surprised the model is by a text: e to the power of its mean negative log-likelihood a token, of all but
+        the first. A text that is longer than the context goes through in windows, each `stride` tokens behind the last
+        (half a context, unless told); a token is scored once, with all that its window has before it."""
+        model = self.model
+        if model.writes != "tokens":
+            raise ConfigError(f"a {type(model).__name__} does not continue texts, so it has no perplexity of one")
+        tokens = self.tokenizer.encode(text)
+        if len(tokens) < 2:
+            raise ConfigError(
+                f"the text has {len(tokens)} token{'' if tokens else 's'}", why="the second is the first scored"
+            )
+        window = min(model.config.longest_sequence() or len(tokens), len(tokens) - 1)
+        stride = max(1, window // 2) if stride is None else stride
+        if not 1 <= stride <= window:
+            raise bad_value("stride", stride, f"windows of {window} tokens would leave some out", f"1 to {window}")
+        total, device = 0.0, next(model.parameters()).device
+        rows = windows(tokens, window, stride)
+        with evaluating(model):
+            for first in range(0, len(rows), WINDOWS_AT_ONCE):
+                some = torch.tensor(rows[first : first + WINDOWS_AT_ONCE], device=device)
+                total += float(model(tokens=some[:, 0], labels=some[:, 1]))
+        return math.exp(total / (len(tokens) - 1))
+
+
+def windows(tokens: Sequence[int], length: int, stride: int) -> list[tuple[list[int], list[int]]]:
+    """Tokens and labels of windows of one length, over a text that is at least one token longer: each of its tokens but
+    the first is the label of one window, the earliest that has it."""
+    rows: list[tuple[list[int], list[int]]] = []
+    scored, start = 1, 0
+    while scored < len(tokens):
+        start = min(start, len(tokens) - 1 - length)
+        labels = list(tokens[start + 1 : start + 1 + length])
+        known = scored - (start + 1)
+        rows.append((list(tokens[start : start + length]), [IGNORED] * known + labels[known:]))
+        scored, start = start + 1 + length, start + stride
+    return rows
+
+
+def load(source: str, *, device: str = "auto", format: WeightFormat = "float32") -> LoadedModel:
+    """The model of a run directory, a checkpoint or a Hugging Face folder, ready to be used in this process.
+
+    >>> model = paddock.load("runs/tour")
+    >>> model.generate(["The class", "A function"], max_new_tokens=20, temperature=0)
+    >>> for number, piece in model.generate("The class", stream=True): print(piece, end="")
+    >>> model.perplexity("The class statement defines a class.")
+    """
+    adapter = select(device)
+    prepare(adapter)
+    trained = open_trained(str(source), adapter.torch_device(0))
+    set_format(trained.model, format)
+    return LoadedModel(trained)

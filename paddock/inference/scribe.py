@@ -1,0 +1,92 @@
+"""Texts in, texts out: a model that writes, with its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from paddock.errors import ConfigError
+from paddock.inference.generate import Limits, generating
+from paddock.inference.options import GenerationOptions
+from paddock.inference.parallel_decoder import Replica
+from paddock.inference.text_stream import StoppingText, WholeText
+from paddock.inference.trained import Trained, need_tokenizer
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt and what the model made of it."""
+
+    prompt: str
+    text: str
+    tokens: int
+    continues: bool
+    """Whether the text goes on where the prompt ends, rather than answering it."""
+
+
+class Scribe:
+    """Continues texts, or answers them where the model reads what it is given. A text ends before the first of the
+    `stops` that comes."""
+
+    def __init__(
+        self,
+        trained: Trained,
+        options: GenerationOptions,
+        stops: Sequence[str] = (),
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        replica: Replica | None = None,
+    ) -> None:
+        self._model, self._tokenizer, self._replica = trained.model, need_tokenizer(trained), replica
+        if self._model.writes is None:
+            where = trained.origin
+            raise ConfigError(f"{where} does not write text", fix=f"paddock predict {where} … uses it for what it does")
+        self.continues = self._model.writes == "tokens"
+        self._stops, self._limits = stops, limits
+        self._options = replace(options, stop_token=self._tokenizer.end_of_text_id)
+
+    def write(self, prompts: Sequence[str], numbers: Sequence[int] | None = None) -> list[Continuation]:
+        """What becomes of every prompt, one behind the other; `num_return_sequences` of each."""
+        found: list[Continuation] = []
+        for _ in self.pieces(prompts, found, numbers):
+            pass
+        return found
+
+    def pieces(
+        self, prompts: Sequence[str], found: list[Continuation], numbers: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, str]]:
+        """The number of a sequence and what has become certain of its text, as it comes; in the end all are `found`.
+        `numbers` say which of all prompts these are."""
+        copies = self._options.num_return_sequences
+        texts = [self._text() for _ in range(len(prompts) * copies)]
+        told: list[tuple[int, str]] = []
+
+        def on_token(sequence: int, token: int) -> bool:
+            told.append((sequence, texts[sequence].push(token)))
+            return texts[sequence].stopped
+
+        tokens: list[list[int]] = [[] for _ in texts]
+        ids = [self._encode(prompt) for prompt in prompts]
+        how = (self._options, tokens, on_token, self._limits, numbers, self._replica)
+        for _ in generating(self._model, ids, *how):
+            yield from (piece for piece in told if piece[1])
+            told.clear()
+        yield from ((sequence, rest) for sequence, text in enumerate(texts) if (rest := text.finish()))
+        found += [
+            Continuation(prompts[sequence // copies], text.text, len(tokens[sequence]), self.continues)
+            for sequence, text in enumerate(texts)
+        ]
+
+    def _text(self) -> StoppingText | WholeText:
+        """What becomes of the tokens of a sequence; where gaps are filled in, each piece is behind the gap's name."""
+        if self.continues:
+            return StoppingText(self._tokenizer.decode, self._stops)
+        return WholeText(self._tokenizer.decode_named, self._stops)
+
+    def _encode(self, prompt: str) -> list[int]:
+        """A prompt's tokens: to be continued, or, with its end, to be read."""
+        ids, end = self._tokenizer.encode(prompt), self._tokenizer.end_of_text_id
+        if end is None:
+            return ids
+        if not self.continues:
+            return [*ids, end]
+        return ids or [end]  # nothing said: a document begins

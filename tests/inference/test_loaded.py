@@ -1,0 +1,95 @@
+"""`paddock.load`: a trained model in Python, beside what transformers says of the same weights."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import paddock
+from paddock.cli.main import run
+from paddock.errors import ConfigError, UserError
+from paddock.inference.loaded import LoadedModel, windows
+from paddock.models.config import IGNORED
+
+
+@pytest.fixture(scope="module")
+def loaded(trained_run: Path) -> LoadedModel:
+    return paddock.load(str(trained_run))
+
+
+def test_it_writes_what_the_command_does(
+    loaded: LoadedModel, trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--max-new-tokens", "7", "--seed", "4", "--num-return-sequences", "2", "--json"]
+    assert run(["generate", str(trained_run), "--prompt", "The class", "A name", *flags]) == 0
+    expected = [one["text"] for one in json.loads(capsys.readouterr().out)]
+    settings = {"max_new_tokens": 7, "seed": 4, "num_return_sequences": 2}
+    assert loaded.generate(["The class", "A name"], **settings) == expected
+    pieces = list(loaded.generate(["The class", "A name"], stream=True, **settings))
+    assert ["".join(text for number, text in pieces if number == wanted) for wanted in range(4)] == expected
+    assert len(pieces) > 8, "they come one by one"
+    assert "GPT2" in repr(loaded) and str(trained_run) in repr(loaded)
+
+
+def test_perplexity_is_that_of_transformers(loaded: LoadedModel, trained_run: Path, tmp_path: Path) -> None:
+    """With the windows of its guide: each token is scored once, with at least half a context before it."""
+    from transformers import AutoModelForCausalLM
+
+    assert run(["convert", str(trained_run), str(tmp_path / "hf")]) == 0
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
+    text = "The class statement is executed in a new frame; names that it binds are the attributes of the class. " * 3
+    tokens, total, end = loaded.tokenizer.encode(text), 0.0, 0
+    length = theirs.config.n_positions
+    assert len(tokens) > 2 * length
+    for begin in range(0, len(tokens), length // 2):
+        part = torch.tensor([tokens[begin : begin + length]])
+        new = begin + part.shape[1] - end
+        with torch.no_grad():
+            scores = theirs(part).logits[0, :-1].log_softmax(-1)
+        wanted = range(part.shape[1] - min(new, part.shape[1] - 1) - 1, part.shape[1] - 1)
+        total -= sum(scores[place, part[0, place + 1]].item() for place in wanted)
+        end = begin + part.shape[1]
+        if end == len(tokens):
+            break
+    ours = loaded.perplexity(text, stride=length // 2)
+    assert ours == pytest.approx(math.exp(total / (len(tokens) - 1)), rel=0.02)  # windows end elsewhere
+    short = loaded.tokenizer.decode(tokens[: length - 2])
+    ids = torch.tensor([loaded.tokenizer.encode(short)])
+    with torch.no_grad():
+        exact = math.exp(theirs(ids, labels=ids).loss.item())
+    assert loaded.perplexity(short) == pytest.approx(exact, rel=1e-4)
+
+
+@given(st.integers(2, 60), st.integers(1, 20), st.data())
+def test_windows_score_every_token_once(count: int, length: int, data: st.DataObject) -> None:
+    length = min(length, count - 1)
+    stride = data.draw(st.integers(1, length))
+    tokens = list(range(100, 100 + count))
+    rows = windows(tokens, length, stride)
+    scored = [label for _, labels in rows for label in labels if label != IGNORED]
+    assert scored == tokens[1:]
+    for given_tokens, labels in rows:
+        assert len(given_tokens) == len(labels) == length
+        assert all(label in (IGNORED, token + 1) for token, label in zip(given_tokens, labels, strict=True))
+
+
+def test_bad_input(loaded: LoadedModel, tmp_path: Path) -> None:
+    for wrong in ({"temprature": 1.0}, {"temperature": -1.0}, {"stop": [""]}, {"stop": "x"}):
+        with pytest.raises(ConfigError):
+            loaded.generate("The class", **wrong)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="did you mean temperature"):
+        loaded.generate("The class", temprature=1.0)
+    with pytest.raises(ConfigError, match="a prompt is int"):
+        loaded.generate([7])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="0 tokens"):
+        loaded.perplexity("")
+    with pytest.raises(ConfigError, match="stride"):
+        loaded.perplexity("The class statement", stride=0)
+    with pytest.raises(UserError, match="nowhere"):
+        paddock.load(str(tmp_path / "nowhere"))
