@@ -1,14 +1,16 @@
-"""`paddock check config|parity|resume RECIPE`."""
+"""`paddock check config|parity|resume RECIPE`, and `paddock check formats MODEL`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from paddock.cli.arguments import parse_recipe_command
+import tyro
+
+from paddock.cli.arguments import parse, parse_recipe_command
 from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import examine
@@ -66,14 +68,33 @@ class ResumeOptions:
     """Print the result as JSON."""
 
 
+@dataclass(frozen=True)
+class FormatsOptions:
+    """Measure what a model that writes loses in another weight format: the perplexity of a text in each.
+
+    MODEL is a run directory, a checkpoint or a Hugging Face folder of a language model."""
+
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+    """A run directory, a checkpoint or a Hugging Face folder."""
+    text: Path
+    """A text in UTF-8 that the model has not seen; some thousand words tell enough."""
+    formats: tuple[Literal["float32", "bfloat16", "int8", "int8-dynamic"], ...] = ("bfloat16", "int8", "int8-dynamic")
+    """Which."""
+    device: str = "auto"
+    """auto, or a name that `paddock doctor` lists."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
 def main(arguments: list[str]) -> None:
-    checks = {"config": _config, "parity": _parity, "resume": _resume}
+    checks = {"config": _config, "parity": _parity, "resume": _resume, "formats": _formats}
     wanted = arguments[0] if arguments else ""
     if wanted in checks:
         checks[wanted](arguments[1:])
     elif wanted in ("-h", "--help"):
         for kind, options in (("config", CheckOptions), ("parity", ParityOptions), ("resume", ResumeOptions)):
             print(f"usage: paddock check {kind} RECIPE [flags]\n\n    {options.__doc__}\n")
+        print(f"usage: paddock check formats MODEL --text FILE [flags]\n\n    {FormatsOptions.__doc__}\n")
     else:
         raise ConfigError(
             f'paddock check cannot check "{wanted}"' if wanted else "paddock check needs to know what to check",
@@ -111,6 +132,23 @@ def _resume(arguments: list[str]) -> None:
     )
     print(json.dumps(result.to_dict()) if options.json else resume_summary(result), flush=True)
     result.raise_if_different()
+
+
+def _formats(arguments: list[str]) -> None:
+    options = parse(FormatsOptions, "check formats", arguments)
+    from paddock.alignment.formats import check_formats
+    from paddock.telemetry.format import bytes_
+
+    found = []
+    if not options.json:
+        print(f"{'format':<14}{'perplexity':>12}{'change':>10}{'weights':>12}", flush=True)
+    for cost in check_formats(options.model, options.text, options.formats, options.device):
+        found.append(asdict(cost))
+        if not options.json:
+            size = bytes_(cost.weight_bytes)
+            print(f"{cost.format:<14}{cost.perplexity:>12.4f}{cost.change:>+10.2%}{size:>12}", flush=True)
+    if options.json:
+        print(json.dumps(found))
 
 
 def _for_parity(recipe: Recipe) -> Recipe:

@@ -27,6 +27,11 @@ class Packed(Protocol):
         """What `torch.nn.functional.linear` gives, without gradients."""
         ...
 
+    @property
+    def num_bytes(self) -> int:
+        """What it takes, beside the weight itself."""
+        ...
+
 
 @dataclass(frozen=True)
 class DeviceAdapter:

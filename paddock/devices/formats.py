@@ -22,6 +22,7 @@ class Int8Weight:
         scales = _scales(weight)
         self._values = (weight.float() / scales.unsqueeze(1)).round().clamp(-LARGEST, LARGEST).to(torch.int8)
         self._scales = scales.to(torch.bfloat16)
+        self.num_bytes = self._values.nbytes + self._scales.nbytes
 
     def multiply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [..., inputs] times the weight, which no gradient flows through."""
@@ -41,6 +42,7 @@ class DynamicInt8Weight:
             warnings.filterwarnings("ignore", message="(?s).*quantized tensor creation functions")
             values = torch.quantize_per_channel(weight.float(), _scales(weight), zeros, axis=0, dtype=torch.qint8)
         self._packed = torch.ops.quantized.linear_prepack(values, None)
+        self.num_bytes = weight.numel() + 8 * len(weight)  # a byte each, and of every row a scale and a sum
 
     def multiply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [..., inputs] times the weight, which no gradient flows through."""

@@ -243,6 +243,7 @@ class PackedWeight:
     def __init__(self, weight: Tensor, rows: int) -> None:
         self._weight, self._rows = weight.detach(), rows
         self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, rows)
+        self.num_bytes = self._weight.nbytes
 
     def multiply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [..., inputs] times the weight, which no gradient flows through."""

@@ -21,6 +21,7 @@ from paddock.inference.trained import Trained, need_tokenizer, open_trained
 from paddock.models.config import IGNORED
 from paddock.models.layers.packing import set_format
 from paddock.models.model import Model, evaluating
+from paddock.telemetry.format import count
 
 WINDOWS_AT_ONCE = 4
 """When a text is measured."""
@@ -43,11 +44,8 @@ class LoadedModel:
         return need_tokenizer(self._trained)
 
     def __repr__(self) -> str:
-        millions = self.model.config.num_parameters() / 1e6
-        device = next(self.model.parameters()).device
-        return (
-            f"<{type(self.model).__name__} of {millions:,.1f} million parameters on {device}: {self._trained.origin}>"
-        )
+        size, device = count(self.model.config.num_parameters()), next(self.model.parameters()).device
+        return f"<{type(self.model).__name__} of {size} parameters on {device}: {self._trained.origin}>"
 
     @overload
     def generate(

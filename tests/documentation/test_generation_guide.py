@@ -30,6 +30,8 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: 
         capfd.readouterr()
         assert run(shlex.split(command)[1:]) == 0, command
         printed[command] = capfd.readouterr().out
+    (program,) = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    subprocess.run([sys.executable, "-c", program], check=True)
     alone, *others = [printed[command] for command in printed if "12 --n" in command and '"If a class"' in command]
     assert alone.startswith("If a class") and others == [alone]
     texts = [json.loads(line) for line in Path("texts.jsonl").read_text(encoding="utf-8").splitlines()]

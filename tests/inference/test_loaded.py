@@ -83,7 +83,7 @@ def test_bad_input(loaded: LoadedModel, tmp_path: Path) -> None:
     for wrong in ({"temprature": 1.0}, {"temperature": -1.0}, {"stop": [""]}, {"stop": "x"}):
         with pytest.raises(ConfigError):
             loaded.generate("The class", **wrong)  # type: ignore[call-overload]
-    with pytest.raises(ConfigError, match="did you mean temperature"):
+    with pytest.raises(ConfigError, match="did you mean .temperature"):
         loaded.generate("The class", temprature=1.0)
     with pytest.raises(ConfigError, match="a prompt is int"):
         loaded.generate([7])  # type: ignore[list-item]
@@ -93,3 +93,21 @@ def test_bad_input(loaded: LoadedModel, tmp_path: Path) -> None:
         loaded.perplexity("The class statement", stride=0)
     with pytest.raises(UserError, match="nowhere"):
         paddock.load(str(tmp_path / "nowhere"))
+
+
+def test_what_a_format_costs(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text("The class statement is executed in a new frame. Names are bound there. " * 9)
+    base = ["check", "formats", str(trained_run), "--text", str(tmp_path / "text.txt")]
+    assert run([*base, "--json"]) == 0
+    found = {one["format"]: one for one in json.loads(capsys.readouterr().out)}
+    assert list(found) == ["float32", "bfloat16", "int8", "int8-dynamic"]
+    whole = found["float32"]
+    assert whole["change"] == 0 and whole["perplexity"] == pytest.approx(
+        paddock.load(str(trained_run)).perplexity((tmp_path / "text.txt").read_text())
+    )
+    assert all(0 < abs(one["change"]) < 0.05 for name, one in found.items() if name != "float32")
+    assert found["bfloat16"]["weight_bytes"] == whole["weight_bytes"] / 2
+    assert run([*base, "--formats", "bfloat16"]) == 0
+    assert "bfloat16" in capsys.readouterr().out
+    assert run(["check", "formats", str(trained_run), "--text", str(tmp_path / "nowhere")]) == 4
+    assert "cannot read --text" in capsys.readouterr().err

@@ -83,4 +83,4 @@ def test_nothing_is_left(model: Model, packing: list[int]) -> None:
         after = generate(model, PROMPTS, GREEDY)
     assert before != after, "old weights were multiplied"
     assert all(layer.packed is None for layer in model.modules() if isinstance(layer, Linear))
-    assert all(head.packed_for is head._packed is None for head in model.modules() if isinstance(head, VocabularyHead))
+    assert all(head.packed_for is head.packed is None for head in model.modules() if isinstance(head, VocabularyHead))

@@ -41,7 +41,7 @@ class VocabularyHead(nn.Module):
     """While a model writes (`packed_weights`), how many rows the weights are packed for, when they are first seen."""
     format: CompressedFormat | None = None
     """What the weights are compressed to, when they are first seen, where a model does nothing but write."""
-    _packed: Packed | None = None
+    packed: Packed | None = None
 
     def forward(
         self,
@@ -58,24 +58,29 @@ class VocabularyHead(nn.Module):
         if self.partition is not None:
             weight = self.partition.local(weight)
             bias = None if bias is None else self.partition.local(bias)
-        if labels is not None:
+        if labels is not None and self.format is None:
             return linear_cross_entropy(hidden, weight, labels, self.partition, bias, smoothing)
         if targets is not None:
             return linear_target_scores(hidden, weight, targets, self.partition, bias)
         packed = self._pack(weight)
         scores = F.linear(hidden, weight, bias) if packed is None else packed.multiply(hidden, bias)
-        return scores if self.partition is None else self.partition.gather_columns(scores)
+        scores = scores if self.partition is None else self.partition.gather_columns(scores)
+        if labels is None:
+            return scores
+        # What the model would write is told by what it computes with, so its loss is, too.
+        columns = scores.flatten(0, -2).float()
+        return F.cross_entropy(columns, labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
     def _pack(self, weight: Tensor) -> Packed | None:
-        if self._packed is None and (self.format is not None or self.packed_for is not None):
+        if self.packed is None and (self.format is not None or self.packed_for is not None):
             adapter = adapter_of(weight.device)
             compressed = None if self.format is None else adapter.compress(weight, self.format)
-            self._packed = compressed or adapter.pack(weight, self.packed_for or 1)
-        return self._packed
+            self.packed = compressed or adapter.pack(weight, self.packed_for or 1)
+        return self.packed
 
     def unpack(self) -> None:
         """Forget the packed weights."""
-        self.packed_for = self._packed = None
+        self.packed_for = self.packed = None
 
 
 def linear_cross_entropy(

@@ -59,6 +59,13 @@ def compress_weights(model: nn.Module, format: CompressedFormat) -> None:
         head.format = format
 
 
+def weight_bytes(model: nn.Module) -> int:
+    """What the weights take, as they are kept."""
+    packed = [layer.packed for layer in _layers(model)] + [head.packed for head in _heads(model)]
+    plain = sum(parameter.nbytes for parameter in model.parameters())
+    return plain + sum(one.num_bytes for one in packed if one is not None)
+
+
 def _layers(model: nn.Module) -> list[Linear]:
     return [layer for layer in model.modules() if isinstance(layer, Linear)]
 
