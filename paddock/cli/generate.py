@@ -119,8 +119,8 @@ def main(arguments: list[str]) -> None:
     live = sys.stdout.isatty() and not options.json and options.output is None and alone
     texts = continue_text(job, options.launch, options.output, live=live)
     if options.output is not None:
-        count = sum(1 for _ in texts)
-        print(f"{count} texts: {options.output}", file=sys.stderr)
+        if count := sum(1 for _ in texts):
+            print(f"{count} texts: {options.output}", file=sys.stderr)
     elif options.json:
         _print_json(texts)
     else:
@@ -135,4 +135,5 @@ def _print_json(texts: Iterable[Continuation]) -> None:
     for text in texts:
         print(opening + json.dumps(asdict(text), ensure_ascii=False), end="")
         opening = ", "
-    print("[]" if opening == "[" else "]")
+    if opening != "[":  # else these are the texts of another machine
+        print("]")

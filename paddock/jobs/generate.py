@@ -115,14 +115,13 @@ def continue_text(
         check_layout(job.source, ParallelConfig(**job.parallel), world_of(launch))
         Records(path, job.settings(), job.options.num_return_sequences).check()
         told = asdict(replace(job, prompts=(), prompt_file=None))
-        run("paddock.jobs.generate:work", {"job": told, **payload}, launch, folder)
-        if path.exists():  # else this is not the machine of the main process
+        if run("paddock.jobs.generate:work", {"job": told, **payload}, launch, folder):
             for record in read_records(path):
                 yield Continuation(**record)
 
 
-def work(payload: dict[str, Any]) -> None:
-    """One process's part; the first one writes the texts."""
+def work(payload: dict[str, Any]) -> bool:
+    """One process's part. Returns whether this is the one that wrote the texts down."""
     given = payload["job"]
     job = TextJob(**{**given, "stops": tuple(given["stops"]), "options": GenerationOptions(**given["options"])})
     with join_world(select(job.device)) as world, ExitStack() as stack:
@@ -132,6 +131,7 @@ def work(payload: dict[str, Any]) -> None:
         writer = stack.enter_context(open_writer(job.source, ParallelConfig(**job.parallel), world, job.format))
         if writer is not None:
             _write(job, writer, payload)
+        return world.is_main
 
 
 def _write(job: TextJob, writer: Writer, payload: dict[str, Any]) -> None:

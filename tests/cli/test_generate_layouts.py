@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +23,24 @@ def test_two_processes(trained_run: Path, tmp_path: Path, capfd: pytest.CaptureF
     assert len(alone) == 6 and alone[0]["text"] != alone[1]["text"]
     assert run([*base, *flags, "--nproc-per-node", "2", *layout]) == 0
     assert json.loads(capfd.readouterr().out) == alone
+
+
+def test_two_machines(trained_run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The first of them prints what one process does, the other one nothing."""
+    base = ["generate", str(trained_run), "--prompt", "The class", "A name is", "--max-new-tokens", "6", "--json"]
+    assert run(base) == 0
+    alone = capfd.readouterr().out
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port), "--parallel.pipeline", "2"]
+    command = [sys.executable, "-m", "paddock", *base, *place, "--node-rank"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    nodes = [subprocess.Popen([*command, str(rank)], cwd=tmp_path, **pipes) for rank in (0, 1)]  # type: ignore[call-overload]
+    try:
+        told = [node.communicate() for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    assert [node.returncode for node in nodes] == [0, 0], told
+    assert [out for out, _ in told] == [alone, ""]
