@@ -16,6 +16,8 @@ from paddock.schema import ConfigModel
 
 MOST_SENTINELS = 10_000
 """More than any model has: T5 has 100."""
+TextDocument = Literal["line", "file"]
+"""What a document is in a file of plain text."""
 LENGTH_MULTIPLE = 8
 """Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
 SMALLEST_SHARE = 2.0**-20
@@ -218,6 +220,12 @@ _TOKENIZER_FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "file": (("path",), ()),
 }
 """What each kind needs, and what else it takes."""
+
+
+def check_key(field: str, key: str) -> None:
+    """Raise ConfigError for a key of JSON lines that no corpus can be called by."""
+    if not key or "/" in key or "\0" in key:
+        raise bad_value(field, f'"{key}"', "the key becomes a part of a file name", "rename the key")
 
 
 def parse_blend(path: Sequence[float | str] | str) -> list[tuple[float | None, str]]:

@@ -56,7 +56,8 @@ def test_the_command_of_oneflow_gpt(workplace: Path) -> None:
     total = sum(map(len, expected()))
     assert done.stdout == f"my-gpt_text_document  documents 100  sequences 100  tokens {total}  dtype uint16\n"
     assert "documents: 100" in done.stderr and "next: paddock data inspect my-gpt_text_document" in done.stderr
-    assert {path.name for path in workplace.glob("my-gpt*")} == {"my-gpt_text_document.bin", "my-gpt_text_document.idx"}
+    files = {f"my-gpt_text_document.{end}" for end in ("bin", "idx", "tokenizer")}
+    assert {path.name for path in workplace.glob("my-gpt*")} == files
 
 
 @pytest.mark.parametrize(
