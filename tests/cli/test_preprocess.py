@@ -15,7 +15,7 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.data.indexed.reader import IndexedTokens
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
 from paddock.testing.texts import sample_texts, write_lines
 from paddock.testing.tiny import paddock

@@ -78,11 +78,11 @@ def plan_merge(prefixes: list[str], output: str, overwrite: bool = False) -> Mer
     if len(types) > 1:
         named = ", ".join(f"{kind.name} ({prefix})" for kind, prefix in types.items())
         notes.append(f"tokens are {named}: all become {dtype.name}, which holds them all")
-    tokenizer = common_tokenizer(prefixes)
+    known = common_tokenizer(prefixes)
     silent = [prefix for prefix in prefixes if not os.path.isdir(tokenizer_folder(prefix))]
-    if silent and tokenizer is not None:
+    if silent and known is not None:
         notes.append(f"{silent[0]} does not say which tokenizer it was made with: {output} will not, either")
-        tokenizer = None
+    tokenizer = None if silent or known is None else known[1]
     return Merger(tuple(prefixes), output, dtype, tuple(notes), tokenizer, *counts.tolist())
 
 

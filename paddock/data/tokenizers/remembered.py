@@ -49,33 +49,38 @@ def remembered_tokenizer(prefix: str | Path) -> Tokenizer | None:
     return found
 
 
-def common_tokenizer(prefixes: Iterable[str | Path]) -> Tokenizer | None:
-    """The tokenizer of all corpora that remember one; an error, if two were made with different ones."""
+def common_tokenizer(prefixes: Iterable[str | Path]) -> tuple[str | Path, Tokenizer] | None:
+    """The tokenizer of all corpora that remember one, and the first that does; an error, if two were made with
+    different ones."""
     first: tuple[str | Path, Tokenizer] | None = None
     for prefix in prefixes:
         tokenizer = remembered_tokenizer(prefix)
         if tokenizer is None:
             continue
-        if first is None:
-            first = prefix, tokenizer
-        elif (difference := tell_apart(first[1], tokenizer)) is not None:
+        first = first or (prefix, tokenizer)
+        difference = tell_apart(first[1], tokenizer)
+        if difference is not None:
             raise DataError(
                 f"{prefix} was made with another tokenizer than {first[0]}",
                 why=f"in {tokenizer_folder(first[0])} and {tokenizer_folder(prefix)} {difference}",
                 fix="preprocess the text of one of them with the tokenizer of the other",
             )
-    return None if first is None else first[1]
+    return first
 
 
-def check_tokenizer(tokenizer: Tokenizer, prefix: str | Path, remembered: Tokenizer) -> None:
-    """An error, if this is not the tokenizer that a corpus was made with."""
+def check_tokenizer(tokenizer: Tokenizer | None, prefixes: Iterable[str | Path]) -> None:
+    """An error, if corpora were made with different tokenizers, or with another than this."""
+    found = common_tokenizer(prefixes)
+    if tokenizer is None or found is None:
+        return
+    prefix, remembered = found
     difference = tell_apart(tokenizer, remembered)
     if difference is not None:
         raise DataError(
             f"{prefix} was made with another tokenizer than the recipe's",
             why=f"in the recipe's and in {tokenizer_folder(prefix)} {difference}",
-            fix="leave the tokenizer section out (--tokenizer.kind none), which takes the corpus's, or preprocess the "
-            "text with the recipe's; for weights that are trained already it must be theirs",
+            fix="leave the recipe's out (tokenizer.kind none), which takes the corpus's; or preprocess the text with "
+            "the recipe's, which for weights that are trained already is theirs",
         )
 
 

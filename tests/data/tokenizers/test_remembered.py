@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.run import preprocess
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder, train_tokenizer
@@ -108,7 +108,7 @@ def test_the_tokenizer_of_several(tmp_path: Path) -> None:
     for name in ("a", "b"):
         remember_tokenizer(tokenizer, tmp_path / name)
     found = common_tokenizer([tmp_path / "silent", tmp_path / "a", tmp_path / "b"])
-    assert found is not None and tell_apart(found, tokenizer) is None
+    assert found is not None and found[0] == tmp_path / "a" and tell_apart(found[1], tokenizer) is None
     assert common_tokenizer([tmp_path / "silent"]) is None
     remember_tokenizer(train_tokenizer(embedded_documents()[:5], 300), tmp_path / "b")
     with pytest.raises(DataError, match=r"b was made with another tokenizer than .*a(.|\n)*399 and 299 tokens"):
