@@ -94,7 +94,7 @@ def tell_apart(one: Tokenizer, other: Tokenizer) -> str | None:
     if ours == theirs:
         return None
     if len(ours) != len(theirs):
-        return f"there are {len(ours)} and {len(theirs)} tokens"
+        return f"there are {len(ours):,} and {len(theirs):,} tokens besides special ones"
     number = min(number for number in ours if ours[number] != theirs.get(number))
     return f"token {number} is {ours[number]!r} and {theirs.get(number, '')!r}"
 

@@ -86,7 +86,7 @@ def test_what_tells_two_apart(tmp_path: Path) -> None:
     assert other is not None and tell_apart(one, other) is None
     assert tell_apart(one, train_tokenizer(embedded_documents()[:5], 400, extra_ids=0)) is None
     smaller = train_tokenizer(embedded_documents()[:5], 399)
-    assert tell_apart(one, smaller) == "there are 399 and 398 tokens"
+    assert tell_apart(one, smaller) == "there are 399 and 398 tokens besides special ones"
     foreign = train_tokenizer(["other words, otherwise"] * 9 + embedded_documents()[5:9], 400)
     assert str(tell_apart(one, foreign)).startswith("token ")
 
