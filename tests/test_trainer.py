@@ -146,6 +146,9 @@ def test_ways_to_name_a_recipe() -> None:
     assert Trainer(model="gpt2", parallel={"tensor": 2}).recipe.parallel.tensor == 2
     corpus = Trainer(task="language_modeling", model="gpt2", train_dataset="corpus", eval_dataset="corpus").recipe
     assert corpus.data.describe() == "indexed corpus"
+    for name in ("prompts.txt", "prompts.jsonl.gz"):
+        text: Any = Trainer(model="gpt2/magicprompt", train_dataset=name).recipe.data
+        assert (text.source, text.path) == ("text", (name,))
 
 
 @pytest.mark.parametrize(

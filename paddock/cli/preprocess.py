@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.data.config import TextDocument
 from paddock.data.preprocess.flags import SPELLINGS, TokenizerFlags, TokenizerType, spelling_page, tokenizer_of
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.errors import ConfigError, bad_value
@@ -20,8 +21,9 @@ class PreprocessOptions:
     """Turn text into indexed tokens, ready for training: JSON lines in, PREFIX_text_document.bin and .idx out.
 
     Every line of the input is a JSON object; the text is under its key "text", or those that --json-keys names, and
-    each key becomes a corpus of its own. The files are those of Megatron-LM, byte for byte, whatever --workers says.
-    Memory stays small at any size of input.
+    each key becomes a corpus of its own. A file whose name ends in .txt is plain text: every line is a document, or the
+    whole file (--document file). The files are those of Megatron-LM, byte for byte, whatever --workers says; beside
+    them, in PREFIX_text_document.tokenizer, the corpus keeps its tokenizer. Memory stays small at any size of input.
 
     Stop it, kill it, start the same command again: it goes on where it was, and the result is the same. The final
     names appear only when all is complete. A line that is no JSON, not UTF-8, or lacks the key is an error that names
@@ -33,8 +35,8 @@ class PreprocessOptions:
           --tokenizer-model tokenizer.json --append-eod"""
 
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE…")]
-    """Files of JSON lines, also .gz and .zst; patterns in quotes ('part-*.jsonl'); - is standard input. They are read
-    in this order."""
+    """Files of JSON lines or of plain text (.txt), also .gz and .zst; patterns in quotes ('part-*.jsonl'); - is
+    standard input, JSON lines. They are read in this order."""
     output_prefix: Annotated[str, tyro.conf.arg(metavar="P")]
     """The files are P_KEY_document.bin and .idx, or P_KEY_sentence with --split-sentences."""
     tokenizer_type: Annotated[TokenizerType, tyro.conf.arg(aliases=SPELLINGS["tokenizer_type"], metavar="TYPE")]
@@ -47,6 +49,8 @@ class PreprocessOptions:
     """A spiece.model, a tokenizer.json, or a folder that holds a tokenizer."""
     json_keys: Annotated[tuple[str, ...], tyro.conf.arg(aliases=SPELLINGS["json_keys"], metavar="KEY…")] = ("text",)
     """The keys whose text is tokenized; others are ignored."""
+    document: TextDocument = "line"
+    """Plain text: whether a document is a line or a whole file."""
     append_eod: bool = False
     """End every document with the tokenizer's end-of-text token."""
     end_of_text: Annotated[str | None, tyro.conf.arg(metavar="TOKEN")] = None
@@ -119,6 +123,7 @@ def job_of(options: PreprocessOptions) -> PreprocessJob:
         append_eod=options.append_eod,
         split_sentences=options.split_sentences,
         keep_newlines=options.keep_newlines,
+        document=options.document,
         on_error=options.on_error,
         workers=num_cores() if options.workers is None else options.workers,
         overwrite=options.overwrite,

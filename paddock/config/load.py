@@ -23,6 +23,7 @@ _ELSEWHERE = {
     "gpt2/1.5b": "gpt2_xl gpt2-xl openai-community/gpt2-xl",
     "gpt2/13b": "gpt2_13b",
     "gpt2/52b": "gpt2_52b",
+    "gpt2/magicprompt": "Gustavosta/MagicPrompt-Stable-Diffusion",
     "bert/base-uncased-squad": "qa_bert_base_uncased",
     "bert/base-uncased": "bert_base_uncased bert-base-uncased google-bert/bert-base-uncased",
     "bert/large": "bert_large",

@@ -1,4 +1,5 @@
-"""The tokenizer that lies beside the weights which a recipe loads: they mean nothing with another one."""
+"""The tokenizer that lies beside the weights which a recipe loads, or beside the corpus which it reads: neither means
+anything with another one."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from typing import Any
 from paddock.checkpoint.config import FOLDER
 from paddock.config.load import merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.data.config import CorpusConfig
+from paddock.data.blend_path import parse_blend
+from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig, TokensConfig
+from paddock.errors import DataError
 from paddock.files import user_path
 
 _FILES = {
@@ -23,12 +26,10 @@ _FILES = {
 
 def with_tokenizer_of_weights(recipe: Recipe, source: str | Path | None) -> Recipe:
     """The recipe with the tokenizer of a run, a checkpoint or a folder, where its own is not there or would be learned
-    anew."""
-    if source is None or not recipe.model.vocabulary() or not _lacks_tokenizer(recipe):
+    anew; of weights that have none, or without any, with the one that its corpus remembers."""
+    if not recipe.model.vocabulary() or not _lacks_tokenizer(recipe):
         return recipe
-    path = user_path(source)
-    folders = [path, path.parent.parent] if path.parent.name == FOLDER else [path]
-    found = next((section for folder in folders if (section := _section(folder, recipe.tokenizer.kind))), None)
+    found = _of_weights(recipe, source) or _of_corpus(recipe.data)
     if found is None:
         return recipe
     empty: dict[str, Any] = dict.fromkeys(("vocab", "merges", "model", "path", "extra_ids"))
@@ -36,14 +37,60 @@ def with_tokenizer_of_weights(recipe: Recipe, source: str | Path | None) -> Reci
     return recipe_from_dict(merge(recipe.to_dict(), {"tokenizer": section}))
 
 
+def tokenizer_place(tokenizer: TokenizerConfig) -> str:
+    """Where a recipe has its tokenizer from: a folder, or the prefix of a corpus."""
+    from paddock.data.tokenizers.remembered import SUFFIX
+
+    file = tokenizer.path or tokenizer.vocab or tokenizer.model or ""
+    return file.removesuffix(SUFFIX) if tokenizer.kind == "folder" else str(Path(file).parent)
+
+
 def _lacks_tokenizer(recipe: Recipe) -> bool:
     own = recipe.tokenizer
     if own.kind == "none":
         return getattr(recipe.data, "source", None) != "synthetic"
     if own.kind == "trained":
-        return not isinstance(recipe.data, CorpusConfig)  # a corpus that is prepared is kept with its tokenizer
+        # A corpus that is always the same is kept with its tokenizer.
+        return not (isinstance(recipe.data, CorpusConfig) and recipe.data.source == "embedded")
     files = (own.vocab, own.merges, own.model, own.path)
-    return any(not os.path.isfile(file) for file in files if file is not None)
+    return any(not os.path.exists(file) for file in files if file is not None)
+
+
+def _of_weights(recipe: Recipe, source: str | Path | None) -> dict[str, Any] | None:
+    if source is None:
+        return None
+    path = user_path(source)
+    folders = [path, path.parent.parent] if path.parent.name == FOLDER else [path]
+    found = next((section for folder in folders if (section := _section(folder, recipe.tokenizer.kind))), None)
+    learns = recipe.tokenizer.kind == "trained" and recipe.data.source == "text"
+    if found is None and learns and _holds_weights(path):
+        raise DataError(
+            f"{source} has no tokenizer",
+            why="its weights know tokens by their numbers, and a tokenizer learned from your text has others",
+            fix="put the files that the weights came with there (tokenizer.json, or vocab.json and merges.txt), or "
+            "name them: --tokenizer.kind gpt2 --tokenizer.vocab FILE --tokenizer.merges FILE",
+        )
+    return found
+
+
+def _holds_weights(path: Path) -> bool:
+    """Whether there are any, somebody else's or of a run: one that is about to begin has none yet."""
+    from paddock.checkpoint.directory import find_checkpoint
+    from paddock.checkpoint.huggingface import holds_weights
+
+    try:
+        return holds_weights(path) or bool(find_checkpoint(path))
+    except DataError:
+        return False
+
+
+def _of_corpus(data: DataConfig) -> dict[str, Any] | None:
+    from paddock.data.tokenizers.remembered import tokenizer_folder
+
+    if not isinstance(data, TokensConfig) or data.source != "indexed" or data.path is None:
+        return None
+    folders = (tokenizer_folder(prefix) for _, prefix in parse_blend(data.path))
+    return next(({"kind": "folder", "path": str(folder)} for folder in folders if folder.is_dir()), None)
 
 
 def _section(folder: Path, preferred: str) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ from paddock.data.language.corpus import index_samples
 from paddock.documents import Document, parse_document
 from paddock.errors import MachineError
 from paddock.files import atomic_write, open_regular, sweep, temporary_folder, user_path
+from paddock.process import announced
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -83,7 +84,7 @@ class ArrayCache:
                 return found
         built: Arrays | None = None
         for folder in self.folders:
-            with _locked(folder) as usable:
+            with _locked(folder / "lock", PATIENCE) as usable:
                 if not usable:
                     continue
                 if (found := _read(folder / name, key)) is not None and holds(found):
@@ -119,17 +120,28 @@ def cache_folder(data: DataConfig) -> Path:
     return user_path(base) / "paddock"
 
 
+def fingerprint_name(*ingredients: object) -> str:
+    """What a folder is called that is made of these ingredients: their name, which comes first, and a digest of all."""
+    return f"{str(ingredients[0]).split()[0]}-{hashlib.sha256(repr(ingredients).encode()).hexdigest()[:16]}"
+
+
 def build_folder(folder: Path, build: Callable[[Path], None]) -> None:
-    """Make a folder, unless it is there: `build` fills another one, which takes the name when it is complete."""
+    """Make a folder, unless it is there: `build` fills another one, which takes the name when it is complete. Of
+    several processes that want it at once, one builds it and the others wait, however long that takes."""
     if os.path.isdir(folder):
         return
-    with temporary_folder(folder) as partial:
+    lock = folder.with_name(f".{folder.name}.lock")
+    with _locked(lock, patience=math.inf) as usable, temporary_folder(folder) as partial:
         try:
-            build(partial)
-            os.rename(partial, folder)
+            if not os.path.isdir(folder):
+                build(partial)
+                os.rename(partial, folder)
         except OSError:
-            if not os.path.isdir(folder):  # otherwise another job was faster, with the same result
+            if not os.path.isdir(folder):  # otherwise, without locks, another job was faster, with the same result
                 raise
+        finally:
+            if usable:
+                lock.unlink(missing_ok=True)
 
 
 def _read(path: Path, key: dict[str, Any]) -> Arrays | None:
@@ -185,21 +197,22 @@ def _signature(header: bytes) -> bytes:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the folder's lock; False if the folder cannot be written, or knows no locks."""
+def _locked(path: Path, patience: float) -> Iterator[bool]:
+    """Hold a lock; False if its folder cannot be written, or knows no locks, or if patience ran out."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = open(folder / "lock", "ab")  # noqa: SIM115 (closed below)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = open(path, "ab")  # noqa: SIM115 (closed below)
     except OSError:
         yield False
         return
     with stream:
-        deadline, taken = time.monotonic() + PATIENCE, None
-        while taken is None and time.monotonic() < deadline:
-            try:
-                taken = _lock(stream, fcntl.LOCK_EX)
-            except BlockingIOError:
-                time.sleep(0.05)
+        deadline, taken = time.monotonic() + patience, None
+        with announced(f"waiting for another process, which prepares the same data: it holds {path}"):
+            while taken is None and time.monotonic() < deadline:
+                try:
+                    taken = _lock(stream, fcntl.LOCK_EX)
+                except BlockingIOError:
+                    time.sleep(0.05)
         yield bool(taken)
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import os
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from paddock.data.blend_path import bad_path, parse_blend
 from paddock.errors import ConfigError, bad_value
 from paddock.models.config import SampleShape
 from paddock.schema import ConfigModel
 
 MOST_SENTINELS = 10_000
 """More than any model has: T5 has 100."""
+TextDocument = Literal["line", "file"]
+"""What a document is in a file of plain text."""
 LENGTH_MULTIPLE = 8
 """Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
-SMALLEST_SHARE = 2.0**-20
-"""Of a blend: a corpus with less would hardly ever be read."""
 
 
 class DataConfig(ConfigModel):
@@ -92,7 +90,7 @@ class TokensConfig(DataConfig):
     def _check_files(self) -> TokensConfig:
         if min(self.split) < 0 or sum(self.split) <= 0:
             raise bad_value("data.split", self.split, "the weights must not be negative, nor all zero")
-        if self.source != "indexed" and self.path is not None:
+        if self.source not in ("indexed", "text") and self.path is not None:
             raise bad_value(
                 "data.path",
                 " ".join(map(str, self.path)),
@@ -105,9 +103,23 @@ class TokensConfig(DataConfig):
 class CorpusConfig(TokensConfig):
     """A corpus of tokens, and how it is cut into samples."""
 
-    source: Literal["indexed", "embedded", "synthetic"] = "indexed"  # type: ignore[assignment]
-    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; embedded: the Python language reference
-    that every CPython carries; synthetic: random tokens."""
+    source: Literal["indexed", "text", "embedded", "synthetic"] = "indexed"  # type: ignore[assignment]
+    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; text: files of plain text or JSON lines;
+    embedded: the Python language reference that every CPython carries; synthetic: random tokens."""
+    path: tuple[float | str, ...] | None = None
+    """indexed: the files' prefix, without .bin; several prefixes, or weights and prefixes in turn (0.7 a 0.3 b),
+    make a blend. Without weights, corpora count by their tokens. text: one file or several, or patterns in quotes
+    ('part-*.txt'), also .gz and .zst; those whose names end in .txt are plain text, all others JSON lines."""
+    document: TextDocument = "line"
+    """text: whether a document of plain text is a line (as of prompts) or a whole file (as of books)."""
+    json_key: str = "text"
+    """text: the key of JSON lines whose text is read."""
+    samples: Literal["packed", "padded"] = "packed"
+    """packed: documents in a row, cut into windows of sequence_length (sequence packing); padded: a document a sample,
+    filled up with padding that no loss counts."""
+    truncate: bool = False
+    """padded: cut documents of more than sequence_length tokens and the one that is predicted last, and say how many;
+    without it they are an error."""
     reset_position_ids: bool = False
     """Count positions from 0 again after every end-of-document token."""
     reset_attention_mask: bool = False
@@ -116,6 +128,9 @@ class CorpusConfig(TokensConfig):
     """Leave out of the loss what is predicted at an end-of-document token: the next document's beginning."""
     eod: int | None = Field(None, ge=0)
     """The end-of-document token that these three look for; None is the tokenizer's end_of_text."""
+
+    def describe(self) -> str:
+        return super().describe() + (", a document a file" if self.document == "file" else "")
 
     @property
     def minds_document_ends(self) -> bool:
@@ -131,6 +146,21 @@ class CorpusConfig(TokensConfig):
                 "nothing looks for it",
                 "set --data.reset-position-ids, --data.reset-attention-mask or --data.eod-mask-loss, or leave it out",
             )
+        check_key("data.json_key", self.json_key)
+        if self.source == "text" and any(isinstance(part, float) for part in self.path or ()):
+            why = "weights are for corpora of tokens, and files of text are one corpus"
+            raise bad_path(self.path or (), why, "leave them out, or make corpora of the files: paddock preprocess")
+        for name, needed, holds in (
+            ("document", "data.source text", self.source == "text"),
+            ("json_key", "data.source text", self.source == "text"),
+            ("truncate", "data.samples padded", self.samples == "padded"),
+            ("reset_position_ids", "data.samples packed", self.samples == "packed"),
+            ("reset_attention_mask", "data.samples packed", self.samples == "packed"),
+            ("eod_mask_loss", "data.samples packed", self.samples == "packed"),
+        ):
+            value = getattr(self, name)
+            if not holds and value != type(self).model_fields[name].default:
+                raise bad_value(f"data.{name}", value, "it would be ignored", f"set --{needed}, or leave it out")
         return self
 
 
@@ -167,9 +197,10 @@ class SpanConfig(TokensConfig):
 class TokenizerConfig(ConfigModel):
     """How text becomes token ids."""
 
-    kind: Literal["none", "trained", "gpt2", "wordpiece", "sentencepiece", "file"] = "none"
-    """none: the data is already tokens; trained: a byte-level BPE learned from the corpus; gpt2: vocab and
-    merges files; wordpiece: BERT's vocab.txt; sentencepiece: T5's spiece.model; file: a tokenizer.json."""
+    kind: Literal["none", "trained", "gpt2", "wordpiece", "sentencepiece", "file", "folder"] = "none"
+    """none: the data is already tokens, and knows its tokenizer, or has none; trained: a byte-level BPE learned from
+    the corpus; gpt2: vocab and merges files; wordpiece: BERT's vocab.txt; sentencepiece: T5's spiece.model; file: a
+    tokenizer.json; folder: whatever a folder holds, as transformers and Paddock save it."""
     vocab: str | None = None
     """gpt2: the vocab.json; wordpiece: the vocab.txt."""
     merges: str | None = None
@@ -177,7 +208,7 @@ class TokenizerConfig(ConfigModel):
     model: str | None = None
     """sentencepiece: the spiece.model."""
     path: str | None = None
-    """file: the tokenizer.json."""
+    """file: the tokenizer.json; folder: the folder."""
     lower_case: bool = False
     """wordpiece: for an uncased vocabulary: text becomes lower case and loses its accents."""
     chinese_whole_words: bool = False
@@ -216,57 +247,12 @@ _TOKENIZER_FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "wordpiece": (("vocab",), ("lower_case", "chinese_whole_words", "extra_ids")),
     "sentencepiece": (("model",), ("extra_ids",)),
     "file": (("path",), ()),
+    "folder": (("path",), ()),
 }
 """What each kind needs, and what else it takes."""
 
 
-def parse_blend(path: Sequence[float | str] | str) -> list[tuple[float | None, str]]:
-    """The weight and the prefix of every corpus: `a`, `[a, b]` or `[0.7, a, 0.3, b]`.
-
-    The weight is None where none is given: then corpora count by their tokens. What looks like a number is a
-    weight; a prefix that does can be written `./7`."""
-    entries = [path] if isinstance(path, str) else list(path)
-    weights = [_weight(entry) for entry in entries]
-    if all(weight is None for weight in weights):
-        blend: list[tuple[float | None, str]] = [(None, str(entry)) for entry in entries]
-    else:
-        kinds = [weight is None for weight in weights]
-        if len(entries) % 2 or kinds != [False, True] * (len(entries) // 2):
-            raise _bad_path(
-                path, "weights and prefixes do not alternate", "write it as 0.7 a 0.3 b, or without any weights"
-            )
-        blend = [(weights[at], str(entries[at + 1])) for at in range(0, len(entries), 2)]
-    _check_blend(path, blend)
-    return blend
-
-
-def _check_blend(path: Sequence[float | str] | str, blend: list[tuple[float | None, str]]) -> None:
-    if not blend or not all(prefix for _, prefix in blend):
-        raise _bad_path(path, "it names no corpus", "give the files' prefix, without .bin")
-    places: dict[str, str] = {}
-    for _, prefix in blend:
-        place = os.path.abspath(prefix)
-        if place in places:
-            raise _bad_path(path, f"{places[place]} is there twice", "name it once, with the sum of its weights")
-        places[place] = prefix
-    total = sum(weight or 0.0 for weight, _ in blend)
-    for weight, prefix in blend:
-        if weight is None:
-            continue
-        if not math.isfinite(weight) or weight < 0:
-            raise _bad_path(path, f"the weight of {prefix} is {weight}", "weights are positive numbers")
-        if weight == 0 or weight < SMALLEST_SHARE * total:
-            raise _bad_path(
-                path, f"{prefix}, with weight {weight:g}, is as good as never read", "leave it out, or raise it"
-            )
-
-
-def _weight(entry: float | str) -> float | None:
-    try:
-        return float(entry)
-    except ValueError:
-        return None
-
-
-def _bad_path(path: Sequence[float | str] | str, why: str, fix: str) -> ConfigError:
-    return bad_value("data.path", path if isinstance(path, str) else " ".join(map(str, path)), why, fix)
+def check_key(field: str, key: str) -> None:
+    """Raise ConfigError for a key of JSON lines that no corpus can be called by."""
+    if not key or "/" in key or "\0" in key:
+        raise bad_value(field, f'"{key}"', "the key becomes a part of a file name", "rename the key")

@@ -14,6 +14,7 @@ from paddock.data.config import SpanConfig, TokenizerConfig
 from paddock.data.indexed.merging import Merger, plan_merge, prefixes_in
 from paddock.data.indexed.verification import Verification, verify
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
+from paddock.data.tokenizers.remembered import remembered_tokenizer
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.telemetry.terminal import byte_progress_bar
 
@@ -34,7 +35,8 @@ class TokenizerFiles:
 
 
 def find_tokenizer(prefix: str, files: TokenizerFiles) -> Tokenizer | None:
-    """The tokenizer of the named files, or the one that lies beside the corpus; None if there is neither."""
+    """The tokenizer of the named files, or the one that the corpus remembers, or that lies beside it; None if there is
+    none."""
     extra = files.extra_ids
     ways = [files.tokenizer, files.vocab_file or files.merge_file, files.tokenizer_model]
     if sum(way is not None for way in ways) > 1:
@@ -60,7 +62,7 @@ def find_tokenizer(prefix: str, files: TokenizerFiles) -> Tokenizer | None:
         model = str(files.tokenizer_model)
         return load_tokenizer(TokenizerConfig(kind="sentencepiece", model=model, extra_ids=extra))
     _no_extra_ids(extra)
-    return load_tokenizer_folder(Path(prefix).parent)
+    return remembered_tokenizer(prefix) or load_tokenizer_folder(Path(prefix).parent)
 
 
 def _no_extra_ids(extra: int | None) -> None:

@@ -167,13 +167,8 @@ def _results(result: Preprocessed, seconds: float) -> list[tuple[str, str]]:
 
 
 def _next_commands(job: PreprocessJob, result: Preprocessed) -> list[str]:
-    prefix, tokenizer = result.corpora[0].prefix, job.tokenizer
-    if isinstance(tokenizer, TokenizerConfig):
-        flags = {"vocab": "--vocab-file", "merges": "--merge-file", "model": "--tokenizer-model", "path": "--tokenizer"}
-        files = [part for name, flag in flags.items() if (file := getattr(tokenizer, name)) for part in (flag, file)]
-    else:
-        files = ["--tokenizer", str(tokenizer.path)]
-    commands = [["paddock", "data", "inspect", prefix, *files]]
+    prefix = result.corpora[0].prefix  # which remembers its tokenizer
+    commands = [["paddock", "data", "inspect", prefix]]
     if not job.split_sentences:
         commands.append(["paddock", "train", "gpt2/117m", "--data.path", prefix])
     return [shlex.join(command) for command in commands]

@@ -17,7 +17,7 @@ from paddock.checkpoint.config import CheckpointConfig
 from paddock.config.load import load_recipe, merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
-from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
+from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import user_path
 from paddock.launch.environment import process_counts, under_torchrun, world_of
@@ -81,7 +81,7 @@ def train(
     goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
     if recipe.tokenizer != own and not goes_on and not under_torchrun():
-        print(f"note: the tokenizer is that of {source}", file=sys.stderr)
+        print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
     arithmetic = check_recipe(recipe, world_size)
     check_device(recipe.parallel, select(recipe.train.device))
     if recipe.checkpoint.load == "auto" and run_dir is None:

@@ -10,11 +10,10 @@ from typing import ClassVar
 from paddock.data.cache import ArrayCache, cache_beside, cache_folder
 from paddock.data.config import TokensConfig
 from paddock.data.indexed.reader import IndexedTokens
-from paddock.data.language.blend import BlendedSamples, ChainedSamples, blend_weights, describe_blend
-from paddock.data.language.corpus import Corpus, SyntheticCorpus, split_documents
+from paddock.data.language.blend import BlendedSamples, ChainedSamples, CorpusSamples, blend_weights, describe_blend
+from paddock.data.language.corpus import Corpus, CutDocument, SyntheticCorpus, count_tokens, split_documents
 from paddock.data.language.passages import EvaluationPassages, Objective, TrainingPassages
 from paddock.data.language.prepare import PreparedCorpus
-from paddock.data.language.windows import TrainingSamples
 from paddock.errors import DataError
 from paddock.models.config import IGNORED
 from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
@@ -33,11 +32,21 @@ class CorpusTask(Task):
         if not self._corpora:
             self._corpora = [SyntheticCorpus(vocab, random_length, seed)]
         self._parts = [split_documents(len(corpus.documents) - 1, data.split) for corpus in self._corpora]
+        self._is_cut = self._is_one_document()
+        if self._is_cut:
+            self._corpora = [CutDocument(self._corpora[0], data.split)]
+            self._parts = [(range(1), range(1, 2), range(2, 3))]
+
+    def _is_one_document(self) -> bool:
+        """Whether the corpus is a single document, such as a book, that several parts must share."""
+        return (
+            len(self._corpora) == 1
+            and len(self._corpora[0].documents) == 2
+            and sum(weight > 0 for weight in self._data.split) > 1
+        )
 
     @abstractmethod
-    def training_part(
-        self, corpus: Corpus, documents: range, cache: ArrayCache | None
-    ) -> TrainingSamples | TrainingPassages:
+    def training_part(self, corpus: Corpus, documents: range, cache: ArrayCache | None) -> CorpusSamples:
         """Endless samples of some documents."""
 
     @abstractmethod
@@ -66,6 +75,12 @@ class CorpusTask(Task):
                 fix="give the second weight of --data.split a larger value, or set --evaluate.every None",
             )
         return samples
+
+    def notes(self) -> list[str]:
+        if not self._is_cut:
+            return []
+        tokens = (f"{count_tokens(self._corpora[0], part):,}" for part in self._parts[0])
+        return [f"the corpus is one document, split inside it: {' + '.join(tokens)} tokens by data.split"]
 
     def fingerprint(self) -> dict[str, int | str]:
         content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])

@@ -22,6 +22,13 @@ def lines_or_table(train: str | None, evaluation: str | None) -> Fields:
     return {"source": kinds.pop()} | _given(train=train, validation=evaluation)
 
 
+def corpus_or_text(train: str | None, evaluation: str | None) -> Fields:
+    """Tokens by their prefix; or, by the ends of their names, plain text or JSON lines."""
+    fields = corpus(train, evaluation)
+    name = fields["path"].removesuffix(".gz").removesuffix(".zst").lower()
+    return fields | ({"source": "text"} if name.endswith((".txt", ".jsonl", ".json")) else {})
+
+
 def corpus(train: str | None, evaluation: str | None) -> Fields:
     return {"source": "indexed", "path": _one(train, evaluation, "data.split says which part is for evaluation")}
 

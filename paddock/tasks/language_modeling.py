@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ import torch
 from paddock.data.cache import ArrayCache
 from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig
 from paddock.data.language.corpus import Corpus
+from paddock.data.language.padded import PaddedDocuments, TrainingDocuments
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.language.windows import EvaluationSamples, TrainingSamples, find_document_ends
 from paddock.errors import DataError
@@ -37,13 +39,42 @@ class LanguageModeling(CorpusTask):
     def __init__(self, data: CorpusConfig, prepared: PreparedCorpus, vocab: int, seed: int) -> None:
         super().__init__(data, prepared, vocab, data.sequence_length + 1, seed)
         self._vocab, self._ends = vocab, find_document_ends(data, prepared.tokenizer)
+        self._pads, self._truncates = data.samples == "padded", data.truncate
+        self._cut: dict[tuple[str, int], int] = {}
+        """How many documents were cut, by the part and the corpus that they are of."""
 
-    def training_part(self, corpus: Corpus, documents: range, cache: ArrayCache | None) -> TrainingSamples:
+    def training_part(
+        self, corpus: Corpus, documents: range, cache: ArrayCache | None
+    ) -> TrainingSamples | TrainingDocuments:
+        if self._pads:
+            return TrainingDocuments(self._padded(corpus, documents, "training"), self._seed)
         length = self._data.sequence_length
         return TrainingSamples(corpus, documents, length, self._seed, ends=self._ends, cache=cache)
 
     def validation_part(self, corpus: Corpus, documents: range) -> Sequence[Sample]:
+        if self._pads:
+            return self._padded(corpus, documents, "validation")
         return EvaluationSamples(corpus, documents, self._data.sequence_length, ends=self._ends)
+
+    def _padded(self, corpus: Corpus, documents: range, part: str) -> PaddedDocuments:
+        found = PaddedDocuments(corpus, documents, self._data.sequence_length, self._truncates)
+        self._cut[part, id(corpus)] = found.num_cut
+        return found
+
+    def notes(self) -> list[str]:
+        counts: Counter[str] = Counter()
+        for (part, _), count in self._cut.items():
+            counts[part] += count
+        cut = " and ".join(f"{count:,} {part} documents" for part, count in counts.items() if count)
+        room = self._data.sequence_length + 1
+        return [*super().notes(), *([f"{cut} have more than {room} tokens: they are cut"] if cut else [])]
+
+    def fingerprint(self) -> dict[str, int | str]:
+        # Nothing is said of packed samples, as ever: checkpoints from before go on.
+        return super().fingerprint() | ({"data.samples": "padded"} if self._pads else {})
+
+    def held_out_fingerprint(self) -> dict[str, int | str]:
+        return super().held_out_fingerprint() | ({"data.samples": "padded"} if self._pads else {})
 
     def collate(self, samples: list[Sample]) -> Batch:
         batch = {name: torch.from_numpy(np.stack([sample[name] for sample in samples])) for name in samples[0]}

@@ -59,7 +59,7 @@ _OWN = (
         task="paddock.tasks.language_modeling:LanguageModeling",
         data="paddock.data.config:CorpusConfig",
         rules="paddock.tasks.rules:CORPUS",
-        datasets="paddock.tasks.datasets:corpus",
+        datasets="paddock.tasks.datasets:corpus_or_text",
         aliases=("text_generation",),
     ),
     TaskEntry(

@@ -51,13 +51,13 @@ def check_source(recipe: Recipe) -> str:
     """Where a corpus comes from, against what turns it into tokens."""
     data, tokenizer = recipe.data, recipe.tokenizer
     assert isinstance(data, TokensConfig)
-    texts = [source for source in ("embedded",) if source in data.sources()]
-    if data.source == "indexed" and data.path is None:
-        others = " or ".join([*texts, "synthetic"])
+    texts = [source for source in ("text", "embedded") if source in data.sources()]
+    if data.source in ("indexed", "text") and data.path is None:
+        others = " or ".join(source for source in [*texts, "synthetic"] if source != data.source)
         raise ConfigError(
-            "data.path is not set, and data.source = indexed reads it",
+            f"data.path is not set, and data.source = {data.source} reads it",
             why="there is no corpus to train on",
-            fix=f"set --data.path PREFIX, or take --data.source {others}",
+            fix=f"set --data.path {'PREFIX' if data.source == 'indexed' else 'FILE'}, or take --data.source {others}",
         )
     if data.source in texts and tokenizer.kind == "none":
         raise bad_value(
@@ -80,7 +80,8 @@ def check_corpus(recipe: Recipe) -> str:
             "tokenizer.kind",
             "trained",
             f"data.source = {data.source} is already tokens, so there is no text to learn a tokenizer from",
-            "set --tokenizer.kind gpt2 or file (for generating text), or none",
+            "set --tokenizer.kind gpt2, file or folder (for generating text), or none; a corpus that `paddock "
+            "preprocess` made says itself which one",
         )
     if data.minds_document_ends and data.eod is None and tokenizer.kind == "none":
         raise ConfigError(
@@ -198,7 +199,8 @@ def check_marked_corpus(recipe: Recipe, marks: str) -> str:
             "tokenizer.kind",
             tokenizer.kind,
             f"the corpus is already tokens, and only its tokenizer knows which of them are {marks}",
-            "set --tokenizer.kind wordpiece, sentencepiece or file, to the tokenizer that it was preprocessed with",
+            "set --tokenizer.kind wordpiece, sentencepiece, file or folder, to the tokenizer that it was preprocessed "
+            "with; a corpus that `paddock preprocess` made says itself which one",
         )
     return found
 

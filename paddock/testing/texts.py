@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.questions.synthetic import synthetic_squad
 from paddock.data.tokenizers.engine import EngineTokenizer
@@ -34,6 +34,23 @@ def sample_texts(count: int = 300, seed: int = 0) -> list[str]:
 def write_lines(path: Path, texts: list[str], key: str = "text") -> Path:
     """Texts as JSON lines, each with its number under a key that nobody asks for."""
     path.write_text("".join(json.dumps({key: text, "other": number}) + "\n" for number, text in enumerate(texts)))
+    return path
+
+
+THINGS = "a cat in a garden|a castle on a cliff|portrait of an old sailor|two robots playing chess|a lonely lighthouse"
+STYLES = "oil on canvas|highly detailed|digital painting|soft light|concept art|sharp focus|by a famous painter|8 k"
+
+
+def sample_prompts(count: int = 300, seed: int = 0) -> list[str]:
+    """What people ask of image models: a thing, and words on how it should look."""
+    rng = random.Random(seed)
+    things, styles = THINGS.split("|"), STYLES.split("|")
+    return [", ".join([rng.choice(things), *rng.sample(styles, rng.randint(1, 5))]) for _ in range(count)]
+
+
+def write_prompts(path: Path, count: int = 300) -> Path:
+    """Such prompts as plain text, a line each."""
+    path.write_text("".join(f"{prompt}\n" for prompt in sample_prompts(count)), encoding="utf-8")
     return path
 
 

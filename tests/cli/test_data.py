@@ -181,3 +181,40 @@ def test_help_teaches_and_is_free_of_torch() -> None:
         )
         result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert result.stderr.strip().endswith("False") and lesson in result.stdout
+
+
+def preprocessed(folder: Path, name: str, vocab: int = 300) -> str:
+    """A corpus as users make one: it remembers its tokenizer."""
+    (folder / f"{name}-tokenizer").mkdir()
+    train_tokenizer(TEXTS, vocab).save(folder / f"{name}-tokenizer")
+    (folder / f"{name}.txt").write_text("\n".join(TEXTS[:2]))
+    files = ["--input", f"{folder / name}.txt", "--output-prefix", str(folder / name)]
+    kind = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", str(folder / f"{name}-tokenizer")]
+    assert run(["preprocess", *files, *kind, "--workers", "1"]) == 0
+    return f"{folder / name}_text_document"
+
+
+def test_what_a_corpus_remembers_is_used_and_passed_on(tmp_path: Path, capsys: Captured) -> None:
+    one, other = (preprocessed(tmp_path, name) for name in ("one", "other"))
+    assert f"next: paddock data inspect {other}\n" in capsys.readouterr().err
+    assert run(["data", "inspect", one]) == 0
+    assert "  the cat sat on the mat\n" in capsys.readouterr().out
+    joined = str(tmp_path / "joined")
+    assert run(["data", "merge", one, other, "--output-prefix", joined]) == 0
+    assert run(["data", "inspect", joined]) == 0
+    assert "  the dog sat on the cat\n" in capsys.readouterr().out
+    assert run(["data", "merge", one, other, "--output-prefix", joined]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_merging_corpora_of_different_tokenizers(corpus: Path, tmp_path: Path, capsys: Captured) -> None:
+    one, smaller = preprocessed(tmp_path, "one"), preprocessed(tmp_path, "smaller", 260)
+    joined = tmp_path / "joined"
+    capsys.readouterr()
+    assert run(["data", "merge", one, smaller, "--output-prefix", str(joined)]) == 4
+    assert "was made with another tokenizer than" in capsys.readouterr().err
+    assert not list(tmp_path.glob("joined*"))
+    assert run(["data", "merge", one, str(corpus), "--output-prefix", str(joined)]) == 0
+    said = capsys.readouterr().err
+    assert f"note: {corpus} does not say which tokenizer it was made with: {joined} will not, either" in said
+    assert {path.name for path in tmp_path.glob("joined*")} == {"joined.bin", "joined.idx"}

@@ -15,7 +15,7 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.data.indexed.reader import IndexedTokens
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
 from paddock.testing.texts import sample_texts, write_lines
 from paddock.testing.tiny import paddock
@@ -56,7 +56,8 @@ def test_the_command_of_oneflow_gpt(workplace: Path) -> None:
     total = sum(map(len, expected()))
     assert done.stdout == f"my-gpt_text_document  documents 100  sequences 100  tokens {total}  dtype uint16\n"
     assert "documents: 100" in done.stderr and "next: paddock data inspect my-gpt_text_document" in done.stderr
-    assert {path.name for path in workplace.glob("my-gpt*")} == {"my-gpt_text_document.bin", "my-gpt_text_document.idx"}
+    files = {f"my-gpt_text_document.{end}" for end in ("bin", "idx", "tokenizer")}
+    assert {path.name for path in workplace.glob("my-gpt*")} == files
 
 
 @pytest.mark.parametrize(

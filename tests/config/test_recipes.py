@@ -40,7 +40,7 @@ WORLDS = {"gpt2/pretrain-1n8d": 8, "gpt2/pretrain-4n8d": 32, "gpt2/13b": 32, "gp
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_is_valid(name: str) -> None:
     recipe, world = load_recipe(name), WORLDS.get(name, 1)
-    if recipe.data.source in ("indexed", "squad", "folder"):  # they wait for the user's files, and say so
+    if recipe.data.source in ("indexed", "text", "squad", "folder"):  # they wait for the user's files, and say so
         with pytest.raises(ConfigError, match=r"data\.path"):
             check_recipe(recipe, world)
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": "corpus"})})

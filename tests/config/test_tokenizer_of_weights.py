@@ -1,4 +1,4 @@
-"""Which tokenizer goes with the weights that a recipe loads."""
+"""Which tokenizer goes with the weights that a recipe loads, or with the corpus that it reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
+from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
+from paddock.data.config import TokenizerConfig
+from paddock.errors import DataError
 from paddock.testing.texts import write_vocabulary
 
 
@@ -68,3 +70,58 @@ def test_random_tokens_stay_without(folder: Path) -> None:
     values = load_recipe("gpt2/tiny").to_dict()
     recipe = recipe_from_dict(merge(values, {"data": {"source": "synthetic"}, "tokenizer": {"kind": "none"}}))
     assert with_tokenizer_of_weights(recipe, folder) == recipe
+
+
+def corpus(folder: Path, name: str = "corpus") -> Path:
+    """Where a corpus would be that remembers its tokenizer."""
+    (folder / f"{name}.tokenizer").mkdir()
+    return folder / name
+
+
+def reading(recipe: str, *paths: Path | float, **tokenizer: Any) -> Recipe:
+    changes = {"data": {"source": "indexed", "path": [*map(str, paths)]}, "tokenizer": tokenizer}
+    return recipe_from_dict(merge(load_recipe(recipe).to_dict(), changes))
+
+
+@pytest.mark.parametrize("name", ["gpt2/117m", "gpt2/tiny", "t5/base", "bert/base"])
+def test_a_corpus_has_its_own(tmp_path: Path, name: str) -> None:
+    """Whether a recipe has none, would learn one, or names files that are nowhere."""
+    found = with_tokenizer_of_weights(reading(name, corpus(tmp_path)), None)
+    assert found.tokenizer == TokenizerConfig(kind="folder", path=str(tmp_path / "corpus.tokenizer"))
+    assert tokenizer_place(found.tokenizer) == str(tmp_path / "corpus")
+    assert with_tokenizer_of_weights(found, None) == found
+
+
+def test_of_several_corpora_one_says_it(tmp_path: Path) -> None:
+    recipe = reading("gpt2/117m", 0.5, tmp_path / "silent", 0.5, corpus(tmp_path))
+    assert with_tokenizer_of_weights(recipe, None).tokenizer.path == str(tmp_path / "corpus.tokenizer")
+    silent = reading("gpt2/117m", tmp_path / "silent")
+    assert with_tokenizer_of_weights(silent, None) == silent
+
+
+def test_that_of_the_weights_comes_first(tmp_path: Path, folder: Path) -> None:
+    found = with_tokenizer_of_weights(reading("gpt2/117m", corpus(tmp_path)), folder).tokenizer
+    assert (found.kind, found.vocab) == ("wordpiece", str(folder / "vocab.txt"))
+    named = reading("gpt2/117m", tmp_path / "corpus", kind="folder", path=str(folder))
+    assert with_tokenizer_of_weights(named, None) == named
+
+
+def from_text(**tokenizer: Any) -> Recipe:
+    values = merge(load_recipe("gpt2/magicprompt").to_dict(), {"data": {"path": "prompts.txt"}})
+    return recipe_from_dict(merge(values, {"tokenizer": tokenizer}))
+
+
+def test_a_tokenizer_is_learned_from_text_for_new_weights_only(tmp_path: Path, folder: Path) -> None:
+    assert with_tokenizer_of_weights(from_text(), None).tokenizer.kind == "trained"
+    assert with_tokenizer_of_weights(from_text(), tmp_path / "not-yet").tokenizer.kind == "trained"
+    assert with_tokenizer_of_weights(from_text(), folder).tokenizer.vocab == str(folder / "vocab.txt")
+    embedded = load_recipe("gpt2/tiny")
+    assert with_tokenizer_of_weights(embedded, folder) == embedded
+
+
+def test_weights_without_a_tokenizer_get_no_other(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(DataError, match=r"has no tokenizer(.|\n)*by their numbers(.|\n)*vocab\.json and merges\.txt"):
+        with_tokenizer_of_weights(from_text(), tmp_path)
+    named = from_text(kind="gpt2", vocab=str(tmp_path / "config.json"), merges=str(tmp_path / "config.json"))
+    assert with_tokenizer_of_weights(named, tmp_path) == named

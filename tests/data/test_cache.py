@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddock.data.cache import KEPT, ArrayCache, Arrays, cache_beside, fingerprint
+from paddock.data.cache import KEPT, ArrayCache, Arrays, build_folder, cache_beside, fingerprint
 from paddock.testing.corpora import write_corpus
 
 KEY = {"kind": "test", "number": 1}
@@ -260,3 +261,38 @@ def test_a_cache_lies_beside_its_corpus(tmp_path: Path) -> None:
     cache = cache_beside(corpus, tmp_path / "fallback")
     assert cache.folders[0] == tmp_path / "corpus.paddock"
     assert cache.folders[1].parent == tmp_path / "fallback" / "arrays"
+
+
+def test_a_folder_is_built_by_one_and_waited_for_by_others(tmp_path: Path) -> None:
+    folder, begun, go_on = tmp_path / "cache" / "folder", threading.Event(), threading.Event()
+    others: list[str] = []
+
+    def build(partial: Path) -> None:
+        begun.set()
+        go_on.wait()
+        (partial / "file").write_text("whole")
+
+    def wait() -> None:
+        build_folder(folder, lambda _: pytest.fail("built twice"))
+        others.append((folder / "file").read_text())
+
+    first = threading.Thread(target=build_folder, args=(folder, build))
+    first.start()
+    begun.wait()
+    waiting = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    go_on.set()
+    for thread in [first, *waiting]:
+        thread.join()
+    assert others == ["whole"] * 3
+    assert [path.name for path in folder.parent.iterdir()] == ["folder"]
+
+
+def test_a_folder_that_could_not_be_built_is_built_by_the_next(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    with pytest.raises(RuntimeError, match="no"):
+        build_folder(folder, lambda _: (_ for _ in ()).throw(RuntimeError("no")))
+    assert not list(tmp_path.iterdir())
+    build_folder(folder, lambda partial: None)
+    assert folder.is_dir()

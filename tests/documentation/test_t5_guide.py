@@ -4,104 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from paddock.cli.main import run
+from paddock.testing.guides import Command, Reader, sections
 from paddock.testing.tiny import losses
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"
+GUIDE = FOLDER / "t5.md"
 MINUTE, PAIRS, LIBAI, EIGHT, HUGGING_FACE = range(1, 6)
 """Its sections."""
-
-
-class Block(NamedTuple):
-    kind: str
-    text: str
-
-
-class Command(NamedTuple):
-    words: list[str]
-    shown: list[str]
-
-
-def sections(name: str) -> list[list[Block]]:
-    """What is fenced in every section."""
-    parts = (FOLDER / name).read_text(encoding="utf-8").split("\n## ")
-    fenced = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-    return [[Block(*found) for found in fenced.findall(part)] for part in parts]
-
-
-def commands(block: Block) -> list[Command]:
-    found: list[Command] = []
-    for line in block.text.replace("\\\n", " ").splitlines():
-        if line.startswith("$ "):
-            found.append(Command(shlex.split(line[2:]), []))
-        else:
-            found[-1].shown.append(line)
-    return found
-
-
-class Reader:
-    """Does in an empty folder what the guide says, section by section."""
-
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
-        self._capture = capture
-        self.printed: dict[str, str] = {}
-        """What commands printed on standard output, by what comes behind `paddock`."""
-        self.names: dict[str, Any] = {}
-        """What the guide's Python has defined."""
-
-    def follow(self, section: int, without: str = "nothing") -> None:
-        """All of a section but commands with a certain word."""
-        for block in sections("t5.md")[section]:
-            if block.kind == "python":
-                exec(block.text, self.names)  # noqa: S102  the guide is ours
-            elif block.kind == "yaml":
-                name = block.text.splitlines()[0].removeprefix("# ")
-                Path(name).write_text(block.text, encoding="utf-8")
-            elif block.kind == "json":
-                Path("pairs.jsonl").write_text(block.text, encoding="utf-8")
-            else:
-                for command in commands(block):
-                    if without not in command.words:
-                        self.execute(command)
-
-    def execute(self, command: Command) -> None:
-        program, *words = command.words
-        assert program == "paddock"
-        self._capture.readouterr()
-        assert run(words) == 0, f"{words}\n{self._capture.readouterr().err}"
-        said = self._capture.readouterr()
-        self.printed[" ".join(words[:2])] = said.out
-        if words[0] == "generate":  # what is written depends on the machine's rounding
-            assert said.out.strip()
-            return
-        exact = words[0] in ("data", "predict") or "--dry-run" in words
-        lines = {comparable(line, exact) for line in (said.out + said.err).splitlines()}
-        for line in command.shown:
-            begin, cut, _ = line.partition("…")
-            wanted = comparable(begin, exact)
-            assert any(found.startswith(wanted) if cut else found == wanted for found in lines), (line, said)
-
-
-def comparable(line: str, exact: bool) -> str:
-    """A line without what differs from run to run: words with digits."""
-    return line.rstrip() if exact else " ".join(re.sub(r"\S*\d\S*", "#", line).split())
 
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Reader:
     monkeypatch.chdir(tmp_path)
-    return Reader(capfd)
+    return Reader(GUIDE, run, capfd)
 
 
 def test_both_languages_run_and_show_the_same() -> None:
-    assert sections("t5.md") == sections("t5.zh.md")
-    assert len(sections("t5.md")) == 7
+    assert sections(GUIDE) == sections(FOLDER / "t5.zh.md")
+    assert len(sections(GUIDE)) == 7
 
 
 def test_libais_workflow_and_hugging_face_weights(reader: Reader) -> None:

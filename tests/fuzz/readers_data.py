@@ -1,7 +1,8 @@
-"""Readers of data: indexed corpora, JSON lines, SQuAD, labelled texts, what is asked of models, metrics, caches."""
+"""Readers of data: indexed corpora, JSON lines, text, SQuAD, labels, what is asked of models, metrics, caches."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import tempfile
 from functools import cache
@@ -15,13 +16,14 @@ from engine import Reader, files_in, scratch
 from mutation import Files, damage_bytes, damage_text, json_mutator, lines_mutator
 
 from paddock.data.cache import ArrayCache, Arrays
-from paddock.data.config import MaskedConfig, TokenizerConfig
+from paddock.data.config import CorpusConfig, MaskedConfig, TokenizerConfig
 from paddock.data.indexed.inspection import inspect
 from paddock.data.indexed.merging import plan_merge
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.verification import verify
 from paddock.data.labels.config import LabelledTextData
 from paddock.data.labels.text import LabelledFile, load_rows
+from paddock.data.language.prepare import prepare
 from paddock.data.preprocess.chunks import Chunk, Position
 from paddock.data.preprocess.encoding import ChunkEncoder
 from paddock.data.preprocess.job import PreprocessJob
@@ -103,6 +105,29 @@ def read_lines(folder: Path) -> object:
     encoded = encoder()(Chunk(Position(), (folder / "input.jsonl").read_bytes(), 0))
     assert all(len(part.tokens) == part.sizes.sum() for part in encoded.keys)
     return encoded.num_documents, [bad.reason[:80] for bad in encoded.bad]
+
+
+def text_seeds() -> list[Files]:
+    plain = "Berlin is the capital.\n\nWhere? In Germany, größer.\r\n\t中国 é\x0c\n".encode()
+    lines = [json.dumps({"text": text, "id": 1}, ensure_ascii=False) for text in ("Berlin is it", "中国\tin\n")]
+    return [
+        {"in.txt": plain},
+        {"in.txt": b"\xef\xbb\xbf" + plain, "more.jsonl": "\n".join(lines).encode()},
+        {"in.txt.gz": gzip.compress(plain, mtime=0)},
+        {"whole.txt": plain},
+    ]
+
+
+def read_text_source(folder: Path) -> object:
+    """What training finds in a folder of files: all of their documents, or an error."""
+    files = tuple(str(path) for path in sorted(folder.iterdir()))
+    document: Any = "file" if (folder / "whole.txt").exists() else "line"
+    data = CorpusConfig(source="text", path=files, document=document, cache=str(folder / "cache"))
+    words = TokenizerConfig(kind="wordpiece", vocab=str(vocabulary()))
+    corpus = IndexedTokens(prepare(data, words, 1000).prefixes[0][1])
+    tokens = [corpus[number].tolist() for number in range(len(corpus))]
+    assert all(len(row) > 1 and row[-1] == tokenizer().sep_id for row in tokens)
+    return len(tokens), sum(map(len, tokens))
 
 
 STOPPED_INPUT = "".join(json.dumps({"text": f"Berlin is in Germany {number}."}) + "\n" for number in range(12)).encode()
@@ -332,6 +357,13 @@ JOURNAL_WORDS = ("form", "outputs", "job", "progress", "position", "counts", "sk
 READERS = [
     Reader("indexed", index_seeds, read_index, fresh=True),
     Reader("json_lines", lines_seeds, read_lines, {".jsonl": lines_mutator(("text", "id"))}),
+    Reader(
+        "text_source",
+        text_seeds,
+        read_text_source,
+        {".jsonl": lines_mutator(("text", "id")), ".txt": damage_text},
+        fresh=True,
+    ),
     Reader(
         "stopped_preprocess",
         stopped_seeds,

@@ -12,7 +12,7 @@ from paddock.checkpoint.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.indexed.writer import IndexedWriter
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer
 from paddock.models.layers.initialization import initialize
 from paddock.models.t5.config import T5Config

@@ -15,7 +15,7 @@ from paddock.checkpoint.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.indexed.writer import IndexedWriter
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.preprocess.token_use import used_tokens
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder, train_tokenizer

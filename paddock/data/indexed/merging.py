@@ -11,6 +11,9 @@ import numpy as np
 
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter
+from paddock.data.tokenizers.interface import Tokenizer
+from paddock.data.tokenizers.remembered import SUFFIX as TOKENIZER
+from paddock.data.tokenizers.remembered import common_tokenizer, remember_tokenizer, tokenizer_folder
 from paddock.errors import ConfigError, DataError
 
 BLOCK = 1 << 14
@@ -24,6 +27,8 @@ class Merger:
     output: str
     dtype: np.dtype
     notes: tuple[str, ...]
+    tokenizer: Tokenizer | None
+    """The one that all were made with, if all remember theirs."""
     documents: int
     sequences: int
     tokens: int
@@ -50,6 +55,8 @@ class Merger:
                     writer.add(tokens, corpus.sizes[begin:end], np.diff(borders))
                     corpus.release()
                     progress(tokens.nbytes)
+            if self.tokenizer is not None:
+                remember_tokenizer(self.tokenizer, self.output)
 
 
 def plan_merge(prefixes: list[str], output: str, overwrite: bool = False) -> Merger:
@@ -71,7 +78,12 @@ def plan_merge(prefixes: list[str], output: str, overwrite: bool = False) -> Mer
     if len(types) > 1:
         named = ", ".join(f"{kind.name} ({prefix})" for kind, prefix in types.items())
         notes.append(f"tokens are {named}: all become {dtype.name}, which holds them all")
-    return Merger(tuple(prefixes), output, dtype, tuple(notes), *counts.tolist())
+    known = common_tokenizer(prefixes)
+    silent = [prefix for prefix in prefixes if not os.path.isdir(tokenizer_folder(prefix))]
+    if silent and known is not None:
+        notes.append(f"{silent[0]} does not say which tokenizer it was made with: {output} will not, either")
+    tokenizer = None if silent or known is None else known[1]
+    return Merger(tuple(prefixes), output, dtype, tuple(notes), tokenizer, *counts.tolist())
 
 
 def prefixes_in(folder: Path) -> list[str]:
@@ -103,6 +115,6 @@ def _check_names(prefixes: list[str], output: str, overwrite: bool) -> None:
         places.add(place)
     if os.path.realpath(output) in places:
         raise ConfigError(f"--output-prefix {output} is one of the inputs", fix="choose another name")
-    existing = [name for name in (f"{output}.bin", f"{output}.idx") if os.path.exists(name)]
+    existing = [name for end in (".bin", ".idx", TOKENIZER) if os.path.exists(name := f"{output}{end}")]
     if existing and not overwrite:
         raise ConfigError(f"{existing[0]} is already there", fix="choose another --output-prefix, or add --overwrite")

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.config import SMALLEST_SHARE
+from paddock.data.blend_path import SMALLEST_SHARE
 from paddock.data.language.corpus import Corpus, Sample, describe_part
 from paddock.errors import DataError
 
@@ -74,8 +74,10 @@ class BlendOrder:
         return _Block(number, before, corpus, rank)
 
 
-class EndlessSamples(Protocol):
-    """The training samples of one corpus."""
+class CorpusSamples(Protocol):
+    """The training samples of one corpus, without end, and how many tokens an epoch of them has."""
+
+    tokens: int
 
     @property
     def samples_per_epoch(self) -> float: ...
@@ -86,7 +88,7 @@ class EndlessSamples(Protocol):
 class BlendedSamples:
     """Training samples of several corpora. An epoch is as many samples as the corpora have between them."""
 
-    def __init__(self, parts: Sequence[EndlessSamples], weights: Sequence[float], seed: int) -> None:
+    def __init__(self, parts: Sequence[CorpusSamples], weights: Sequence[float], seed: int) -> None:
         self._parts, self._order = parts, BlendOrder(weights, seed)
 
     @property

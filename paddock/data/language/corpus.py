@@ -47,6 +47,28 @@ def split_documents(count: int, weights: tuple[float, float, float]) -> tuple[ra
     return range(borders[0], borders[1]), range(borders[1], borders[2]), range(borders[2], borders[3])
 
 
+class CutDocument:
+    """The one document of a corpus as three: its training, validation and test part, in proportion to the weights. They
+    are cut between tokens; a sequence in which a cut falls becomes two."""
+
+    def __init__(self, corpus: Corpus, weights: tuple[float, float, float]) -> None:
+        self._corpus = corpus
+        ends = np.cumsum(corpus.sizes, dtype=np.int64)
+        begins, total = ends - corpus.sizes, int(ends[-1])
+        cuts = [0, *(part.stop for part in split_documents(total, weights))]
+        starts = np.unique(np.concatenate([begins, cuts]))
+        starts = starts[starts < total]
+        self._sequence = np.searchsorted(ends, starts, side="right")
+        self._offset = starts - begins[self._sequence]
+        self.sizes: NDArray[np.integer] = np.diff(np.append(starts, total))
+        self.documents: NDArray[np.integer] = np.searchsorted(starts, cuts)
+
+    def slice(self, sequence: int, start: int, stop: int) -> NDArray[np.integer]:
+        """Tokens start…stop of one sequence."""
+        offset = self._offset.item(sequence)
+        return self._corpus.slice(self._sequence.item(sequence), offset + start, offset + stop)
+
+
 def sequences_of(corpus: Corpus, documents: range) -> range:
     """The sequences of consecutive documents."""
     if not len(documents):

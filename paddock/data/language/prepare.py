@@ -1,24 +1,32 @@
 """Making a corpus ready before processes start: text becomes a tokenizer and indexed files, kept for next time.
 
-The folder's name is a fingerprint of everything that went in, and it appears only when complete, so several jobs
-may prepare the same corpus at once and a finished one is never rebuilt.
+A folder's name is a fingerprint of everything that went in, and it appears only when complete: one process prepares a
+corpus, others that want the same wait for it, and a finished one is never rebuilt.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from paddock.data.cache import build_folder, cache_folder
-from paddock.data.config import TokenizerConfig, TokensConfig, parse_blend
+from paddock.data.blend_path import parse_blend
+from paddock.data.cache import build_folder, cache_folder, fingerprint_name
+from paddock.data.config import CorpusConfig, TextDocument, TokenizerConfig, TokensConfig
 from paddock.data.indexed.reader import IndexedTokens
+from paddock.data.language.embedded import EmbeddedTexts
+from paddock.data.language.text_files import TextFiles
+from paddock.data.preprocess.encoding import open_tokenizer
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
-from paddock.data.preprocess.journal import tokenizer_facts
-from paddock.data.preprocess.run import preprocess
-from paddock.data.tokenizers.load import Tokenizer, check_fits, load_tokenizer, load_tokenizer_folder, train_tokenizer
-from paddock.errors import DataError, UserError
+from paddock.data.preprocess.run import Snapshot, Watch, preprocess
+from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.load import Tokenizer, check_fits, learned_folder, load_tokenizer, train_tokenizer
+from paddock.data.tokenizers.remembered import check_tokenizer, remembered_tokenizer
+from paddock.errors import DataError, UserError, bad_value
+from paddock.telemetry.terminal import byte_progress_bar, print_line, stderr_console
 
 
 @dataclass(frozen=True)
@@ -30,67 +38,109 @@ class PreparedCorpus:
     classes: tuple[str, ...] = ()
 
 
+class Texts(Protocol):
+    """Documents that can be read again and again."""
+
+    @property
+    def document(self) -> TextDocument: ...
+
+    @property
+    def json_key(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides which documents they are."""
+
+    def describe(self) -> str:
+        """What they are, for people; whatever cannot be used of them is an error."""
+
+    def texts(self) -> Iterator[str]: ...
+
+    def inputs(self, folder: Path) -> tuple[str, ...]:
+        """The files that hold them, made in this folder if need be."""
+
+    def check_unchanged(self) -> None:
+        """An error, if they are no longer what they were."""
+
+
 def prepare(data: TokensConfig, tokenizer: TokenizerConfig, vocab: int) -> PreparedCorpus:
     """Find or build the corpus, and check that the tokenizer fits the model."""
-    if data.source == "embedded":
-        prepared = _prepare_text(embedded_documents(), data, tokenizer, vocab)
+    if data.source == "text":
+        assert isinstance(data, CorpusConfig)
+        prepared = _prepare_text(TextFiles.find(data), data, tokenizer, vocab)
+    elif data.source == "embedded":
+        prepared = _prepare_text(EmbeddedTexts(), data, tokenizer, vocab)
     else:
-        blend = [] if data.source == "synthetic" else parse_blend(data.path or ())
-        for _, prefix in blend:
-            _check_corpus(IndexedTokens(prefix))
-        prepared = PreparedCorpus([(weight, Path(prefix)) for weight, prefix in blend], load_tokenizer(tokenizer))
+        prepared = _find_corpora(data, tokenizer)
     if prepared.tokenizer is not None:
         check_fits(prepared.tokenizer, vocab)
     return prepared
 
 
-def _prepare_text(texts: list[str], data: TokensConfig, config: TokenizerConfig, vocab: int) -> PreparedCorpus:
-    ingredients = (texts, tokenizer_facts(config), vocab)
-    fingerprint = hashlib.sha256(repr(ingredients).encode()).hexdigest()[:16]
-    folder = cache_folder(data) / f"{data.source}-{fingerprint}"
-    build_folder(folder, lambda partial: _build(texts, config, vocab, partial))
-    try:
-        prefix = folder / "corpus_text_document"
+def _find_corpora(data: TokensConfig, config: TokenizerConfig) -> PreparedCorpus:
+    """Corpora of tokens that are there, and a tokenizer that is not another than the one they were made with."""
+    blend = [] if data.source == "synthetic" else parse_blend(data.path or ())
+    for _, prefix in blend:
+        if "text" in data.sources() and os.path.isfile(prefix) and not os.path.isfile(f"{prefix}.idx"):
+            why = f"it reads PREFIX.bin and PREFIX.idx, and {prefix} is a file by itself"
+            raise bad_value("data.source", data.source, why, "if that is text or JSON lines: --data.source text")
         _check_corpus(IndexedTokens(prefix))
-        return PreparedCorpus([(None, prefix)], load_tokenizer_folder(folder, config.end_of_text))
+    tokenizer = load_tokenizer(config)
+    check_tokenizer(tokenizer, [prefix for _, prefix in blend])
+    return PreparedCorpus([(weight, Path(prefix)) for weight, prefix in blend], tokenizer)
+
+
+def _prepare_text(texts: Texts, data: TokensConfig, config: TokenizerConfig, vocab: int) -> PreparedCorpus:
+    source: TokenizerConfig | TokenizerFolder = config
+    if config.kind == "trained":
+        source = TokenizerFolder(_learned(texts, data, config, vocab), config.end_of_text)
+    tokenizer = open_tokenizer(source)
+    check_fits(tokenizer, vocab, parts=["end_of_text"])
+    content = hashlib.sha256(tokenizer.content()).hexdigest()
+    folder = cache_folder(data) / fingerprint_name(f"{data.source} 1", texts.digest, content, tokenizer.end_of_text)
+    prefix = folder / f"corpus_{texts.json_key}_document"
+    build_folder(folder, lambda partial: _build(texts, source, partial, folder))
+    try:
+        _check_corpus(IndexedTokens(prefix))
+        return PreparedCorpus([(None, prefix)], remembered_tokenizer(prefix))
     except UserError as error:
         raise DataError(f"the prepared corpus in {folder} is damaged", why=str(error), fix=f"remove {folder}") from None
 
 
-def _build(texts: list[str], config: TokenizerConfig, vocab: int, folder: Path) -> None:
-    trained = config.kind == "trained"
-    learned = train_tokenizer(texts, vocab, config.end_of_text, config.extra_ids or 0) if trained else None
-    tokenizer = learned or load_tokenizer(config)
-    assert tokenizer is not None, "a rule of the recipe sees to it"
-    check_fits(tokenizer, vocab, parts=["end_of_text"])
-    tokenizer.save(folder)
-    with open(folder / "corpus.jsonl", "w", encoding="utf-8") as stream:
-        stream.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-    preprocess(
-        PreprocessJob(
-            inputs=(str(folder / "corpus.jsonl"),),
-            output_prefix=str(folder / "corpus"),
-            tokenizer=TokenizerFolder(folder, config.end_of_text),
-            append_eod=True,
-        )
+def _learned(texts: Texts, data: TokensConfig, config: TokenizerConfig, vocab: int) -> Path:
+    """Where the tokenizer is kept that is learned from these texts."""
+    extra_ids = config.extra_ids or 0
+
+    def learn() -> EngineTokenizer:
+        texts.describe()
+        return train_tokenizer(texts.texts(), vocab, config.end_of_text, extra_ids)
+
+    return learned_folder(data, ("bpe 1", texts.digest, vocab, config.end_of_text, extra_ids), learn)
+
+
+def _build(texts: Texts, tokenizer: TokenizerConfig | TokenizerFolder, folder: Path, kept_in: Path) -> None:
+    described, inputs = texts.describe(), texts.inputs(folder)
+    job = PreprocessJob(
+        inputs=inputs,
+        output_prefix=str(folder / "corpus"),
+        tokenizer=tokenizer,
+        json_keys=(texts.json_key,),
+        append_eod=True,
+        document=texts.document,
     )
+    with byte_progress_bar("tokenizing", sum(map(os.path.getsize, inputs))) as advance:
+        done = 0
+
+        def follow(snapshot: Snapshot) -> None:
+            nonlocal done
+            advance(snapshot.consumed - done)
+            done = snapshot.consumed
+
+        (corpus,) = preprocess(job, Watch(advances=follow)).corpora
+    texts.check_unchanged()
+    print_line(stderr_console(), f"prepared {described}: {corpus.tokens:,} tokens, kept in {kept_in}")
 
 
 def _check_corpus(corpus: IndexedTokens) -> None:
     if not corpus.num_tokens:
         raise DataError(f"{corpus.prefix}.bin holds no tokens", fix="preprocess a corpus that has text in it")
-
-
-def embedded_documents() -> list[str]:
-    """The corpus that needs no download: the Python language reference inside every CPython, about 0.45 MB of prose.
-
-    These are the topics of `pydoc`, in alphabetical order of their names."""
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        raise DataError(
-            "this Python has no pydoc_data",
-            why="its distribution left it out",
-            fix="use --data.source indexed",
-        ) from None
-    return [text.strip() for _, text in sorted(topics.items()) if text.strip()]

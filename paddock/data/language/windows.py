@@ -97,7 +97,7 @@ class TrainingSamples:
             sequences = range(borders.item(document), borders.item(document + 1))
             if offset and len(sequences) > 1:
                 sequences, offset = self._find(sequences, offset)
-            filled += _fill(tokens[filled:], self._corpus, sequences, offset)
+            filled += fill_tokens(tokens[filled:], self._corpus, sequences, offset)
             position, offset = position + 1, 0
         return _sample(tokens[:-1], tokens[1:], self._ends)
 
@@ -130,13 +130,13 @@ class EvaluationSamples(Sequence[Sample]):
             raise IndexError(index)
         sequence, offset = self._locator.find(index * self._length)
         tokens = np.zeros(self._length + 1, dtype=np.int64)
-        filled = _fill(tokens, self._corpus, range(sequence, self._sequences.stop), offset)
+        filled = fill_tokens(tokens, self._corpus, range(sequence, self._sequences.stop), offset)
         labels = tokens[1:].copy()
         labels[filled - 1 :] = IGNORED
         return _sample(tokens[:-1], labels, self._ends)
 
 
-def _fill(tokens: NDArray[np.int64], corpus: Corpus, sequences: range, offset: int) -> int:
+def fill_tokens(tokens: NDArray[np.int64], corpus: Corpus, sequences: range, offset: int) -> int:
     """Read sequences, the first from `offset` on, until `tokens` is full; returns how many were read."""
     filled = 0
     for sequence in sequences:

@@ -1,16 +1,21 @@
-"""Cutting inputs into chunks of whole lines, without looking into the lines: that is the workers' part."""
+"""Cutting inputs into chunks of whole documents, without looking into them: that is the workers' part."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+from paddock.data.config import TextDocument
 from paddock.data.preprocess.inputs import Input, OpenInput, open_input, reading_errors
 from paddock.documents import Natural
 from paddock.errors import DataError
 from paddock.telemetry.format import bytes_
 
-LONGEST_LINE = 1 << 28
+LONGEST = 1 << 28
+"""Bytes of a line, or of a file that is a document."""
+Form = Literal["json", "line", "file"]
+"""What a document is: a JSON object a line, a line of plain text, or a whole file of it."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,13 @@ class Position:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some whole lines."""
+    """Some whole lines, or a whole file."""
 
     begin: Position
     data: bytes = field(repr=False)
     consumed: int
     """Bytes of the input file that have been read so far, as they lie on the disk."""
+    form: Form = "json"
 
     @property
     def end(self) -> Position:
@@ -39,23 +45,29 @@ class Chunk:
 
 
 def read_chunks(
-    inputs: Sequence[Input], begin: Position, size: int, stopped: Callable[[], bool] = lambda: False
+    inputs: Sequence[Input],
+    begin: Position,
+    size: int,
+    stopped: Callable[[], bool] = lambda: False,
+    document: TextDocument = "line",
 ) -> Iterator[Chunk]:
-    """All lines from a position on, in chunks of about `size` bytes."""
+    """All documents from a position on, in chunks of about `size` bytes; `document` is what one is in plain text."""
     for number in range(begin.input, len(inputs)):
         at = begin if number == begin.input else Position(number)
+        form: Form = document if inputs[number].is_text else "json"
         try:
             with open_input(inputs[number], stopped) as opened:
                 opened.skip(at.offset)
-                for data in _whole_lines(opened, size):
-                    chunk = Chunk(at, data, opened.consumed())
+                for data in _whole(opened, size, cuts=form != "file"):
+                    chunk = Chunk(at, data, opened.consumed(), form)
                     yield chunk
                     at = chunk.end
-        except _LineTooLong:
+        except _TooLong:
+            what = "the file" if form == "file" else f"line {at.line}: the line"
             raise DataError(
-                f"{inputs[number].name}, line {at.line}: the line has more than {bytes_(LONGEST_LINE)}",
-                why="every line should be one document as a JSON object",
-                fix="split it, or convert the file to JSON lines",
+                f"{inputs[number].name}, {what} has more than {bytes_(LONGEST)}",
+                why=f"every {'file' if form == 'file' else 'line'} should be one document",
+                fix="split it, or make a document a line of it",
             ) from None
         except reading_errors() as error:
             kind = "is truncated" if isinstance(error, EOFError) else "cannot be read to its end"
@@ -66,22 +78,23 @@ def read_chunks(
             ) from None
 
 
-def _whole_lines(opened: OpenInput, size: int) -> Iterator[bytes]:
+def _whole(opened: OpenInput, size: int, cuts: bool) -> Iterator[bytes]:
+    """The content in pieces of whole lines; all of it, unless somebody `cuts`."""
     held: list[bytes] = []
     length = 0
     while block := opened.read(size):
-        end = block.rfind(b"\n") + 1
+        end = block.rfind(b"\n") + 1 if cuts else 0
         if end:
             yield b"".join([*held, block[:end]])
             held, length = [], 0
         if end < len(block):
             held.append(block[end:])
             length += len(block) - end
-        if length > LONGEST_LINE:
-            raise _LineTooLong
+        if length > LONGEST:
+            raise _TooLong
     if held:
         yield b"".join(held)
 
 
-class _LineTooLong(Exception):
+class _TooLong(Exception):
     pass

@@ -1,6 +1,7 @@
 """The files that a job reads: names and patterns become a list, and each is read as plain bytes.
 
-Whatever cannot be read is found before work begins. An input is a file, `.gz`, `.zst`, a pipe or standard input.
+Whatever cannot be read is found before work begins. An input is a file, `.gz`, `.zst`, a pipe or standard input. It is
+plain text if it is called so (.txt), and else JSON lines.
 """
 
 from __future__ import annotations
@@ -21,6 +22,21 @@ from paddock.errors import ConfigError, DataError, MachineError
 
 STANDARD_INPUT = "-"
 BLOCK = 1 << 20
+TEXT = ".txt"
+COMPRESSED = (".gz", ".zst")
+NO_TEXT = {
+    b"\x1f\x8b": ("compressed by gzip", "give it a name that ends in .gz"),
+    b"(\xb5/\xfd": ("compressed by zstd", "give it a name that ends in .zst"),
+    b"\xff\xfe": ("text in UTF-16", "make it UTF-8: iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("text in UTF-16", "make it UTF-8: iconv -f UTF-16 -t UTF-8"),
+    b"PAR1": ("a Parquet table", "write its column of texts as JSON lines"),
+    b"PK\x03\x04": ("a ZIP archive, as office documents are", "unpack it, or save the document as text"),
+    b"%PDF": ("a PDF", "save it as text"),
+    b"\x89PNG": ("an image", "give text in UTF-8, or JSON lines"),
+    b"\xff\xd8\xff": ("an image", "give text in UTF-8, or JSON lines"),
+    b"MMIDIDX": ("the index of a corpus of tokens", "train on it as it is: --data.source indexed --data.path PREFIX"),
+}
+"""How files begin that are no text, what they are, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -37,27 +53,32 @@ class Input:
         return self.size is None
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is plain text, by its name; else it is JSON lines."""
+        return self.path.removesuffix(".gz").removesuffix(".zst").lower().endswith(TEXT)
+
+    @property
     def name(self) -> str:
         return "standard input" if self.path == STANDARD_INPUT else self.path
 
 
-def find_inputs(patterns: Sequence[str]) -> list[Input]:
-    """Every input in the order of the command line; the files of a pattern by name."""
+def find_inputs(patterns: Sequence[str], flag: str = "--input") -> list[Input]:
+    """Every input in the order of the command line; the files of a pattern by name. `flag` is what names them."""
     if not patterns:
-        raise ConfigError("--input names no file", fix="--input FILE…, a quoted pattern, or - for standard input")
-    paths = [path for pattern in patterns for path in _expand(pattern)]
+        raise ConfigError(f"{flag} names no file", fix=f"{flag} FILE…, a quoted pattern, or - for standard input")
+    paths = [path for pattern in patterns for path in _expand(pattern, flag)]
     seen: set[str] = set()
     for path in paths:
         place = path if path == STANDARD_INPUT else os.path.realpath(path)
         if place in seen:
             raise ConfigError(
-                f"--input names {path} twice", why="its documents would be there twice", fix="name it once"
+                f"{flag} names {path} twice", why="its documents would be there twice", fix="name it once"
             )
         seen.add(place)
-    return [stat_input(path) for path in paths]
+    return [stat_input(path, flag) for path in paths]
 
 
-def stat_input(path: str) -> Input:
+def stat_input(path: str, flag: str = "--input") -> Input:
     """The input as it is now."""
     if path == STANDARD_INPUT:
         return Input(path)
@@ -65,26 +86,24 @@ def stat_input(path: str) -> Input:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise DataError(
-                f"--input {path} is a folder",
-                why="files of JSON lines are read",
-                fix=f"name its files: --input '{os.path.join(path, '*.jsonl')}'",
+                f"{flag} {path} is a folder",
+                why="files of JSON lines or of plain text are read",
+                fix=f"name its files: {flag} '{os.path.join(path, '*.jsonl')}', or *.txt",
             )
         if not stat.S_ISREG(status.st_mode):
             return Input(path)
         os.close(os.open(path, os.O_RDONLY))
     except OSError as error:
-        raise DataError(
-            f"cannot read --input {path}", why=os.strerror(error.errno or 0), fix="check the path"
-        ) from None
+        raise DataError(f"cannot read {flag} {path}", why=os.strerror(error.errno or 0), fix="check the path") from None
     return Input(path, status.st_size, status.st_mtime_ns)
 
 
-def _expand(pattern: str) -> list[str]:
+def _expand(pattern: str, flag: str) -> list[str]:
     if pattern == STANDARD_INPUT or os.path.lexists(pattern) or not glob.has_magic(pattern):
         return [pattern]
     found = sorted(path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path))
     if not found:
-        raise DataError(f"--input {pattern} matches no file", fix="check the pattern")
+        raise DataError(f"{flag} {pattern} matches no file", fix="check the pattern")
     return found
 
 
@@ -133,7 +152,13 @@ def open_input(source: Input, stopped: Callable[[], bool]) -> Iterator[OpenInput
 
 
 def check_readable(source: Input) -> None:
-    """Raise now, before any work, if a package for this kind of file is missing."""
+    """Raise now, before any work, if a file is no text, or if a package for its kind is missing."""
+    if not source.is_stream and not source.path.endswith(COMPRESSED):
+        with open(source.path, "rb") as file:
+            begin = file.read(max(map(len, NO_TEXT)))
+        for mark, (kind, fix) in NO_TEXT.items():
+            if begin.startswith(mark):
+                raise DataError(f"{source.name} is {kind}", why="text in UTF-8, or JSON lines, is read", fix=fix)
     if source.path.endswith(".zst") and _zstd_package() is None:
         raise MachineError(
             f"{source.path} needs the package zstandard",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from paddock.data.config import TokenizerConfig
+from paddock.data.config import TextDocument, TokenizerConfig, check_key
 from paddock.errors import ConfigError, bad_value
+
+if TYPE_CHECKING:
+    from paddock.data.preprocess.inputs import Input
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class TokenizerFolder:
 
 @dataclass(frozen=True)
 class PreprocessJob:
-    """JSON lines to indexed tokens: `{output_prefix}_{key}_document`, or `_sentence`, for every key.
+    """JSON lines, or plain text, to indexed tokens: `{output_prefix}_{key}_document`, or `_sentence`, for every key.
 
     Only the first block of fields decides what is written; the rest may change when a job is continued."""
 
@@ -31,6 +35,8 @@ class PreprocessJob:
     append_eod: bool = False
     split_sentences: bool = False
     keep_newlines: bool = False
+    document: TextDocument = "line"
+    """Of plain text, which has no keys: it goes by the name of the one that there is."""
 
     on_error: Literal["stop", "skip"] = "stop"
     workers: int = 1
@@ -58,8 +64,7 @@ class PreprocessJob:
         if not self.json_keys:
             raise ConfigError("--json-keys names no key", fix="leave it out for text, or name the keys to tokenize")
         for key in self.json_keys:
-            if not key or "/" in key or "\0" in key:
-                raise bad_value("--json-keys", f'"{key}"', "the key becomes a part of a file name", "rename the key")
+            check_key("--json-keys", key)
             if self.json_keys.count(key) > 1:
                 raise bad_value("--json-keys", " ".join(self.json_keys), f"{key} is there twice", "name it once")
         if self.keep_newlines and not self.split_sentences:
@@ -70,3 +75,12 @@ class PreprocessJob:
             )
         if self.workers < 1:
             raise bad_value("--workers", self.workers, "somebody has to do the work", "--workers 1 or more")
+
+    def check_forms(self, inputs: Sequence[Input]) -> None:
+        """Raise ConfigError for what these inputs would ignore."""
+        texts = [source.name for source in inputs if source.is_text]
+        if self.document != "line" and not texts:
+            raise bad_value("--document", self.document, "no input is plain text (.txt): it would be ignored")
+        if texts and len(self.json_keys) > 1:
+            why = f"{texts[0]} is plain text, and has no keys"
+            raise bad_value("--json-keys", " ".join(self.json_keys), why, "preprocess it by itself")

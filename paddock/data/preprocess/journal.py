@@ -139,6 +139,8 @@ def facts_of(job: PreprocessJob, inputs: Sequence[Input]) -> dict[str, str]:
         "--split-sentences": str(job.split_sentences),
         "--keep-newlines": str(job.keep_newlines),
     }
+    if any(source.is_text for source in inputs):
+        facts["--document"] = job.document
     for source in inputs:
         if source.size is not None and source.modified is not None:
             facts[source.path] = f"{source.size} bytes, changed {_time(source.modified)}"

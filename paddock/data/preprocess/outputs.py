@@ -16,9 +16,11 @@ from typing import BinaryIO
 import numpy as np
 
 from paddock.data.indexed.writer import IndexedWriter, WriterPosition, checksum_of
-from paddock.data.preprocess.encoding import BadLine, EncodedChunk
+from paddock.data.preprocess.encoding import EncodedChunk
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.journal import Progress
+from paddock.data.preprocess.parsing import BadLine
+from paddock.data.tokenizers.remembered import SUFFIX as TOKENIZER
 from paddock.errors import DataError
 from paddock.files import disk_errors, no_follow
 
@@ -122,7 +124,7 @@ def skipped_list(job: PreprocessJob) -> Path:
 def check_free(job: PreprocessJob) -> None:
     """Raise if a finished output would be written over without permission."""
     for key in job.json_keys:
-        for suffix in (".bin", ".idx"):
+        for suffix in (".bin", ".idx", TOKENIZER):
             path = Path(job.output(key) + suffix)
             if os.path.exists(path) and not job.overwrite:
                 raise DataError(

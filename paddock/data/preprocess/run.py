@@ -23,6 +23,7 @@ from paddock.data.preprocess.outputs import (
     skipped_list,
 )
 from paddock.data.preprocess.workers import chunk_encoding
+from paddock.data.tokenizers.remembered import remember_tokenizer
 from paddock.errors import DataError, UserError
 
 
@@ -67,6 +68,7 @@ class _Run:
     def __init__(self, job: PreprocessJob, watch: Watch) -> None:
         self._job, self._watch = job, watch
         self._inputs = find_inputs(job.inputs)
+        job.check_forms(self._inputs)
         for source in self._inputs:
             check_readable(source)
         self._resumable = not any(source.is_stream for source in self._inputs)
@@ -94,6 +96,8 @@ class _Run:
                 self._leave(outputs)
                 raise
             corpora = outputs.describe(self._note(outputs))
+            for corpus in corpora:  # before it has its name, so that none ever lacks its tokenizer
+                remember_tokenizer(self._encoder.tokenizer, corpus.prefix)
         self._journal.remove()
         listed = str(skipped_list(self._job)) if self._progress.counts.skipped else None
         return Preprocessed(corpora, self._progress.counts, len(self._inputs), listed)
@@ -106,7 +110,7 @@ class _Run:
 
     def _work(self, outputs: Outputs) -> None:
         job, watch = self._job, self._watch
-        chunks = read_chunks(self._inputs, self._progress.position, job.chunk_bytes, watch.stopped)
+        chunks = read_chunks(self._inputs, self._progress.position, job.chunk_bytes, watch.stopped, job.document)
         in_place = job.workers == 1 or (self._resumable and self._begins[-1] <= job.chunk_bytes)
         with chunk_encoding(job, self._encoder, in_place, watch.stopped) as encode:
             noted = time.monotonic()
@@ -171,5 +175,5 @@ class _Run:
             raise DataError(
                 "there is no document in the input",
                 why=f"{counts.bytes} bytes, {counts.skipped} bad lines, {counts.empty} texts without a token",
-                fix="check --input: one JSON object a line",
+                fix="check --input: one JSON object a line, or text in a file whose name ends in .txt",
             )

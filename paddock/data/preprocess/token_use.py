@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.preprocess.chunks import Chunk, Position, read_chunks
-from paddock.data.preprocess.encoding import parse_lines
 from paddock.data.preprocess.inputs import check_readable, stat_input
+from paddock.data.preprocess.parsing import parse_lines
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.data.tokenizers.trimming import half_matched

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from paddock.data.cache import build_folder, cache_folder
+from paddock.data.cache import build_folder, cache_folder, fingerprint_name
 from paddock.data.config import DataConfig, TokenizerConfig
 from paddock.data.tokenizers.chinese import WholeWordTokenizer
 from paddock.data.tokenizers.engine import (
@@ -40,6 +39,12 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     if config.kind == "file":
         assert config.path is not None
         return EngineTokenizer(read_engine(Path(config.path)), config.end_of_text)
+    if config.kind == "folder":
+        assert config.path is not None
+        found = load_tokenizer_folder(Path(config.path), config.end_of_text)
+        if found is None:
+            raise DataError(f"there is no tokenizer in {config.path}", fix="check --tokenizer.path")
+        return found
     if config.kind == "gpt2":
         assert config.vocab is not None and config.merges is not None
         return read_bpe(Path(config.vocab), Path(config.merges), config.end_of_text)
@@ -132,12 +137,17 @@ def learned_tokenizer(
     learn: Callable[[], EngineTokenizer],
 ) -> EngineTokenizer:
     """What `learn` learns of these ingredients, their name first: kept for next time."""
-    fingerprint = hashlib.sha256(repr(ingredients).encode()).hexdigest()[:16]
-    folder = cache_folder(data) / f"{str(ingredients[0]).split()[0]}-{fingerprint}"
-    build_folder(folder, lambda partial: learn().save(partial))
-    try:
-        found = load_tokenizer_folder(Path(folder), config.end_of_text)
-    except UserError as error:
-        raise DataError(f"the tokenizer in {folder} is damaged", why=str(error), fix=f"remove {folder}") from None
+    found = load_tokenizer_folder(learned_folder(data, ingredients, learn), config.end_of_text)
     assert isinstance(found, EngineTokenizer)
     return found
+
+
+def learned_folder(data: DataConfig, ingredients: tuple[object, ...], learn: Callable[[], EngineTokenizer]) -> Path:
+    """Where that tokenizer is kept."""
+    folder = cache_folder(data) / fingerprint_name(*ingredients)
+    build_folder(folder, lambda partial: learn().save(partial))
+    try:
+        load_tokenizer_folder(folder)
+    except UserError as error:
+        raise DataError(f"the tokenizer in {folder} is damaged", why=str(error), fix=f"remove {folder}") from None
+    return folder

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.data.config import CorpusConfig, parse_blend
+from paddock.data.blend_path import parse_blend
+from paddock.data.config import CorpusConfig
 from paddock.data.language.blend import BlendedSamples, BlendOrder, ChainedSamples, blend_weights
 from paddock.data.language.corpus import Sample
 from paddock.data.language.prepare import PreparedCorpus

@@ -10,7 +10,8 @@ from paddock.data.config import CorpusConfig, TokenizerConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.data.language import prepare as preparing
-from paddock.data.language.prepare import embedded_documents, prepare
+from paddock.data.language.embedded import embedded_documents
+from paddock.data.language.prepare import prepare
 from paddock.data.tokenizers.load import load_tokenizer, load_tokenizer_folder, train_tokenizer
 from paddock.errors import ConfigError, DataError, MachineError
 
@@ -41,7 +42,8 @@ def test_a_prepared_corpus_is_not_built_again(tmp_path: Path, monkeypatch: pytes
     assert prepare(data, TRAINED, vocab=300).prefixes == first.prefixes
     with pytest.raises(pytest.fail.Exception, match="built again"):
         prepare(data, TRAINED, vocab=301)  # other settings are another corpus
-    assert [path.name for path in tmp_path.iterdir()] == [first.prefixes[0][1].parent.name]
+    tokenizer, corpus = sorted(path.name for path in tmp_path.iterdir())  # and no lock or partial folder
+    assert tokenizer.startswith("bpe-") and corpus == first.prefixes[0][1].parent.name
 
 
 def test_it_is_made_as_a_user_would_make_it(tmp_path: Path) -> None:
@@ -49,7 +51,7 @@ def test_it_is_made_as_a_user_would_make_it(tmp_path: Path) -> None:
     assert prefix.name == "corpus_text_document"
     assert {path.name for path in prefix.parent.iterdir()} == {
         *("corpus.jsonl", "corpus_text_document.bin", "corpus_text_document.idx"),
-        *("tokenizer.json", "tokenizer_config.json"),
+        "corpus_text_document.tokenizer",
     }
 
 

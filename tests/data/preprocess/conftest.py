@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.testing.texts import MakeJob

@@ -100,7 +100,7 @@ def test_several_members_of_a_gz(tmp_path: Path) -> None:
 
 
 def test_a_line_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutting, "LONGEST_LINE", 5000)
+    monkeypatch.setattr(cutting, "LONGEST", 5000)
     path = tmp_path / "a.json"
     path.write_bytes(b"short\n" + b"x" * 6000)
     with pytest.raises(DataError, match=r"a\.json, line 2: the line has more than 5\.0 kB"):

@@ -43,7 +43,14 @@ def contents(prefix: str) -> dict[str, bytes]:
     """Every file of a job, by the end of its name; the lock is none of it."""
     folder, name = Path(prefix).parent, Path(prefix).name
     paths = [path for path in folder.iterdir() if path.name.startswith(name) and path.suffix != ".lock"]
-    return {path.name.removeprefix(name): path.read_bytes() for path in paths}
+    files = [file for path in paths for file in (path, *path.glob("*")) if file.is_file()]
+    return {str(file.relative_to(folder)).removeprefix(name): file.read_bytes() for file in files}
+
+
+def finished(prefix: str) -> set[str]:
+    """What a corpus consists of."""
+    tokenizer = {f"{prefix}.tokenizer/{name}" for name in ("tokenizer.json", "tokenizer_config.json")}
+    return {f"{prefix}.bin", f"{prefix}.idx", *tokenizer}
 
 
 def as_json(job: PreprocessJob) -> str:
@@ -79,7 +86,7 @@ def test_stopped_after_any_chunk(make_job: MakeJob, inputs: list[Path], tmp_path
     whole = make_job(*inputs, on_error="skip", output_prefix=str(tmp_path / "whole" / "out"), json_keys=("text",))
     result = preprocess(whole)
     expected = contents(whole.output_prefix)
-    assert set(expected) == {"_text_document.bin", "_text_document.idx", ".skipped.jsonl"}
+    assert set(expected) == {*finished("_text_document"), ".skipped.jsonl"}
     for chunks in (1, 2, 5, 9):
         job = replace(whole, output_prefix=str(tmp_path / str(chunks) / "out"), workers=1 + (chunks == 5))
         with pytest.raises(KeyboardInterrupt):
@@ -191,11 +198,7 @@ def test_another_job_is_not_continued(
     assert contents(job.output_prefix) == before
     if "json_keys" not in change:
         preprocess(replace(changed, restart=True))
-        assert set(contents(job.output_prefix)) == {
-            f"_text_{_form(changed)}.bin",
-            f"_text_{_form(changed)}.idx",
-            ".skipped.jsonl",
-        }
+        assert set(contents(job.output_prefix)) == {*finished(f"_text_{_form(changed)}"), ".skipped.jsonl"}
 
 
 def _form(job: PreprocessJob) -> str:

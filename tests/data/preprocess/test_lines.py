@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from paddock.data.preprocess.encoding import BadLine, parse_lines
+from paddock.data.preprocess.parsing import BadLine, parse_lines
 
 
 def only(line: bytes) -> BadLine | str:

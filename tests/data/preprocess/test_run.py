@@ -199,7 +199,7 @@ def test_skipping_bad_lines(make_job: MakeJob, tmp_path: Path, workers: int) -> 
     # A later run without bad lines leaves no list of them behind.
     path.write_text(json.dumps({"text": "a"}))
     assert preprocess(replace(job, overwrite=True)).skipped_list is None
-    assert names(tmp_path) == {"in.jsonl", "out_text_document.bin", "out_text_document.idx"}
+    assert names(tmp_path) == {"in.jsonl", *(f"out_text_document.{end}" for end in ("bin", "idx", "tokenizer"))}
 
 
 def test_going_on_without_the_bad_lines(make_job: MakeJob, tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_two_jobs_at_once(make_job: MakeJob, tmp_path: Path) -> None:
             preprocess(make_job(path))
 
     preprocess(make_job(path), Watch(begins=begin_another))
-    assert names(tmp_path) == {"in.jsonl", "out_text_document.bin", "out_text_document.idx"}
+    assert names(tmp_path) == {"in.jsonl", *(f"out_text_document.{end}" for end in ("bin", "idx", "tokenizer"))}
 
 
 def test_a_worker_that_is_killed(make_job: MakeJob, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paddock.data.config import TokenizerConfig
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import check_fits, load_tokenizer, load_tokenizer_folder, train_tokenizer
 from paddock.errors import ConfigError, DataError
