@@ -84,8 +84,8 @@ class Task(Protocol):
     judges_outputs: ClassVar[bool]
     """Whether an evaluation looks at what the model puts out (`judge`), or at the loss alone."""
     judges_labels: ClassVar[bool] = False
-    """Whether that is said of the labels alone, their log probabilities and which of them no token beats, instead of
-    the scores of all tokens, which take much memory."""
+    """Whether that is said of the labels alone, their log probabilities and the likeliest tokens in their places,
+    instead of the scores of all tokens, which take much memory."""
     reads_tokens: ClassVar[bool] = True
     """Whether the size of a sample is a number of tokens."""
     next_command: ClassVar[str]
