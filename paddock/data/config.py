@@ -6,7 +6,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,9 +21,15 @@ LENGTH_MULTIPLE = 8
 SMALLEST_SHARE = 2.0**-20
 """Of a blend: a corpus with less would hardly ever be read."""
 
+Part = Literal["train", "validation", "test"]
+"""Of a corpus that is split (`data.split`)."""
+
 
 class DataConfig(ConfigModel):
     """Where the data comes from. Each task adds its own fields."""
+
+    parts: ClassVar[tuple[Part, ...]] = ("validation",)
+    """What an evaluation can measure on (`evaluate.split`)."""
 
     source: str
     """Where the data comes from."""
@@ -44,6 +50,10 @@ class DataConfig(ConfigModel):
         """How large a sample is, for people."""
         return f"sequence {self.sample_shape()}"
 
+    def slides(self) -> bool:
+        """Whether an evaluation can read it in windows that overlap (`evaluate.stride`)."""
+        return False
+
     def lacks_validation(self) -> str | None:
         """Why there is nothing to validate on; None where there is, or where only the files can tell."""
         return None
@@ -52,6 +62,7 @@ class DataConfig(ConfigModel):
 class TokensConfig(DataConfig):
     """Indexed tokens, and how much of them is a sample."""
 
+    parts: ClassVar[tuple[Part, ...]] = get_args(Part)
     source: Literal["indexed", "synthetic"] = "indexed"
     """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; synthetic: random tokens."""
     path: tuple[float | str, ...] | None = None
@@ -116,6 +127,9 @@ class CorpusConfig(TokensConfig):
     """Leave out of the loss what is predicted at an end-of-document token: the next document's beginning."""
     eod: int | None = Field(None, ge=0)
     """The end-of-document token that these three look for; None is the tokenizer's end_of_text."""
+
+    def slides(self) -> bool:
+        return True
 
     @property
     def minds_document_ends(self) -> bool:

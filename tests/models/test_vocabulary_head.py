@@ -65,7 +65,9 @@ def test_scores_of_targets(chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> 
     counts = targets != IGNORED
     found = logits.detach().log_softmax(-1).gather(-1, targets.clamp_min(0)[..., None]).squeeze(-1)
     torch.testing.assert_close(scores[..., 0], torch.where(counts, found, 0.0))
-    assert torch.equal(scores[..., 1].long(), logits.argmax(-1)) and torch.equal(scores[0, :5, 1].long(), targets[0, :5])
+    assert torch.equal(scores[..., 1].long(), logits.argmax(-1)) and torch.equal(
+        scores[0, :5, 1].long(), targets[0, :5]
+    )
 
 
 def test_only_the_places_that_are_asked_for_are_looked_at() -> None:
