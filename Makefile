@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help quickstart test test-all test-elsewhere fuzz chaos-local audit lint bench clean
+.PHONY: help quickstart test test-all test-elsewhere test-harness fuzz chaos-local audit lint bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -34,6 +34,10 @@ test-all: $(VENV)/installed-dev ## Run the tests, the slow ones too
 
 test-elsewhere: $(VENV)/installed-dev ## Run the tests as on another machine: an older processor, two busy processes beside
 	$(BIN)/python tests/elsewhere.py -n 2 --dist loadfile --no-loadscope-reorder
+
+test-harness: $(VENV)/installed-dev ## Install EleutherAI's harness (lm-eval, half a gigabyte) and run the tests beside it
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]' 'lm-eval[hf]'
+	$(BIN)/python -m pytest tests/evaluation/test_harness.py tests/documentation/test_measuring_guide.py
 
 SECONDS ?= 60
 fuzz: $(VENV)/installed-dev ## Damaged inputs for every reader: make fuzz [READER=recipe] [SECONDS=600] [SEED=1]

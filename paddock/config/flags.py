@@ -75,6 +75,11 @@ def _preset(value: str) -> list[str]:
     return [*adafactor.split(), *plain.split(), "--optimizer.lr", *schedules[value]]
 
 
+def _split(value: str) -> list[str]:
+    """Megatron-LM's weights of the parts; or the part to measure on."""
+    return ["--evaluate.split" if value.isalpha() else "--data.split", value]
+
+
 COMMON = [
     rename("--steps", "train.steps"),
     rename("--seed", "train.seed"),
@@ -139,7 +144,7 @@ MEGATRON = [
         "--data.path, with --data.source indexed",
         lambda value: ["--data.source", "indexed", "--data.path", value],
     ),
-    rename("--split", "data.split"),
+    Alias(("--split",), "--data.split; with train, validation or test --evaluate.split", _split),
     switch("--reset-position-ids", "--data.reset-position-ids"),
     switch("--reset-attention-mask", "--data.reset-attention-mask"),
     switch("--eod-mask-loss", "--data.eod-mask-loss"),

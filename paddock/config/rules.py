@@ -21,8 +21,9 @@ from paddock.parallel.legality import (
     check_tensor,
     takes_micro_batches,
 )
-from paddock.tasks.registry import rules_of_task
+from paddock.tasks.registry import rules_of_task, task_entry
 from paddock.training.batch import BatchPlan, evaluation_batch, plan_batch
+from paddock.training.config import EvaluateConfig
 from paddock.training.schedule import warmup_steps
 
 Rule = Callable[[Recipe, int], str]
@@ -59,7 +60,7 @@ def rules_of(recipe: Recipe) -> list[tuple[str, Rule]]:
         (name, lambda recipe, world, rule=rule: rule(recipe))  # type: ignore[misc]
         for name, rule in rules_of_task(recipe.task).items()
     ]
-    return [*RULES, *of_task, ("evaluation", _evaluation)]
+    return [("task", _task), *RULES, *of_task, ("evaluation", _evaluation)]
 
 
 def arithmetic_of(recipe: Recipe, world: int) -> Arithmetic:
@@ -84,10 +85,30 @@ def check_evaluation(recipe: Recipe, world: int) -> Arithmetic:
             rule(recipe, world)
     for of_task in rules_of_task(recipe.task).values():
         of_task(recipe)
-    if (lack := recipe.data.lacks_validation()) is not None:
-        raise ConfigError("there is nothing to evaluate on", why=lack, fix="name the data to evaluate on")
+    _measure(recipe)
     layout = derive_layout(recipe.parallel, world)
     return Arithmetic(layout, evaluation_batch(recipe.batch, layout))
+
+
+def _measure(recipe: Recipe) -> None:
+    """What an evaluation is to measure on, against what the data has."""
+    data, evaluate = recipe.data, recipe.evaluate
+    if evaluate.split not in data.parts:
+        raise bad_value("evaluate.split", evaluate.split, f"the data of {recipe.task} has no such part", "leave it out")
+    if evaluate.split == "validation" and (lack := data.lacks_validation()) is not None:
+        raise ConfigError("there is nothing to evaluate on", why=lack, fix="name the data to evaluate on")
+    if evaluate.stride is None:
+        return
+    length = data.sample_shape().source
+    if not data.slides():
+        raise bad_value("evaluate.stride", evaluate.stride, f"{recipe.task} has no windows that slide", "leave it out")
+    if evaluate.stride >= length:
+        raise bad_value(
+            "evaluate.stride",
+            evaluate.stride,
+            f"windows have {length} tokens (data.sequence_length), and would not overlap",
+            f"set it to {length // 2}, or another number below {length}; or leave it out",
+        )
 
 
 def examine(recipe: Recipe, world: int) -> list[RuleResult]:
@@ -101,6 +122,13 @@ def examine(recipe: Recipe, world: int) -> list[RuleResult]:
             first = told.setdefault(str(error), name)
             results.append(RuleResult(name, False, str(error) if first == name else f"see {first}"))
     return results
+
+
+def _task(recipe: Recipe, world: int) -> str:
+    if not task_entry(recipe.task).trains:
+        fix = f"train for {recipe.model.task()}, and then run `paddock evaluate RUN`; its --help says how"
+        raise bad_value("task", recipe.task, "models are measured by it, and not trained for it", fix)
+    return recipe.task
 
 
 def _layout(recipe: Recipe, world: int) -> str:
@@ -214,6 +242,15 @@ def _precision(recipe: Recipe, world: int) -> str:
 
 
 def _evaluation(recipe: Recipe, world: int) -> str:
+    for name in ("split", "stride"):
+        value, default = getattr(recipe.evaluate, name), EvaluateConfig.model_fields[name].default
+        if value != default:
+            raise bad_value(
+                f"evaluate.{name}",
+                value,
+                "training evaluates on the validation part, window after window, and would ignore it",
+                f"leave it out, and then run `paddock evaluate RUN --evaluate.{name} {value}`",
+            )
     if recipe.evaluate.every is None:
         return "none"
     lack = recipe.data.lacks_validation()

@@ -103,6 +103,16 @@ def cache_beside(corpus: IndexedTokens, fallback: Path) -> ArrayCache:
     return ArrayCache((Path(f"{place}.paddock"), fallback / "arrays" / elsewhere), fingerprint(corpus))
 
 
+def cache_of_file(data: DataConfig, kind: str, name: str, *content: bytes) -> ArrayCache:
+    """A cache of what is made of one file, below the folder `kind`; `content` decides what that is: the file's, or a
+    digest of it, and the tokenizer's."""
+    place, digest = Path(name).absolute(), hashlib.sha256()
+    for piece in content:
+        digest.update(piece)
+    folder = f"{place.stem}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
+    return ArrayCache((cache_folder(data) / kind / folder,), digest.hexdigest()[:24])
+
+
 def fingerprint(corpus: IndexedTokens) -> str:
     """Changes whenever the index file does: its size, its time, and blocks of its content from all over it."""
     status = os.stat(f"{corpus.prefix}.idx")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,9 +19,15 @@ TextDocument = Literal["line", "file"]
 LENGTH_MULTIPLE = 8
 """Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
 
+Part = Literal["train", "validation", "test"]
+"""Of a corpus that is split (`data.split`)."""
+
 
 class DataConfig(ConfigModel):
     """Where the data comes from. Each task adds its own fields."""
+
+    parts: ClassVar[tuple[Part, ...]] = ("validation",)
+    """What an evaluation can measure on (`evaluate.split`)."""
 
     source: str
     """Where the data comes from."""
@@ -42,6 +48,10 @@ class DataConfig(ConfigModel):
         """How large a sample is, for people."""
         return f"sequence {self.sample_shape()}"
 
+    def slides(self) -> bool:
+        """Whether an evaluation can read it in windows that overlap (`evaluate.stride`)."""
+        return False
+
     def lacks_validation(self) -> str | None:
         """Why there is nothing to validate on; None where there is, or where only the files can tell."""
         return None
@@ -50,6 +60,7 @@ class DataConfig(ConfigModel):
 class TokensConfig(DataConfig):
     """Indexed tokens, and how much of them is a sample."""
 
+    parts: ClassVar[tuple[Part, ...]] = get_args(Part)
     source: Literal["indexed", "synthetic"] = "indexed"
     """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; synthetic: random tokens."""
     path: tuple[float | str, ...] | None = None
@@ -131,6 +142,9 @@ class CorpusConfig(TokensConfig):
 
     def describe(self) -> str:
         return super().describe() + (", a document a file" if self.document == "file" else "")
+
+    def slides(self) -> bool:
+        return True
 
     @property
     def minds_document_ends(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from paddock.data.loading.loader import BatchLoader
-from paddock.data.loading.sampler import by_length, evaluation_batches
+from paddock.data.loading.sampler import by_length, by_tokens, evaluation_batches
 from paddock.evaluation.text_scores import TextScorer, text_metrics
 from paddock.evaluation.written import judge_written
 from paddock.models.model import Model
@@ -28,8 +28,9 @@ def evaluate(
     on_batch: Callable[[int, int], None] | None = None,
     workers: int = 0,
     writing: Writing | None = None,
+    on_found: Callable[[Judgement], None] | None = None,
 ) -> dict[str, float]:
-    """Metrics over the first `limit` samples (None: all), of what all processes found together.
+    """Metrics over the first `limit` samples (None: all), of what all processes found together; `on_found` gets that.
 
     `workers` processes read the samples, as in training; none is a thread. With `writing`, models that are whole in
     each process also write what they make of the samples.
@@ -37,11 +38,8 @@ def evaluate(
     scorer = TextScorer(writing.language) if writing is not None and engine.has_whole_model else None
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
-    parts: Sequence[Sequence[int]] = evaluation_batches(count, data, rank, micro)
-    rounds = micro_batches_per_round(count, data, micro, engine.batches_at_once)
-    if (lengths := getattr(samples, "lengths", None)) is not None:
-        mine = [index for part in parts for index in part]
-        parts = [[mine[place] for place in part] for part in by_length([int(lengths[index]) for index in mine], micro)]
+    shares = [batches_of_replica(samples, count, data, replica, micro) for replica in range(data)]
+    parts, rounds = shares[rank], micro_batches_per_round(max(map(len, shares)), engine.batches_at_once)
     found = Judgement({"loss": 0.0, "count": 0.0})
     idle: list[Batch] = []
     if len(parts) < sum(rounds):
@@ -62,16 +60,31 @@ def evaluate(
     everything = Judgement()
     for told in world.all_gather(json.dumps(asdict(found))):
         everything.add(Judgement(**json.loads(told)))
+    if on_found is not None:
+        on_found(everything)
     return task.metrics(everything) | ({} if scorer is None else text_metrics(everything.sums))
 
 
-def micro_batches_per_round(count: int, data: int, micro: int, at_once: int) -> list[int]:
-    """How many forward passes every replica runs in each round: as many as the replica with most samples needs.
+def batches_of_replica(
+    samples: Sequence[Sample], count: int, data: int, replica: int, micro: int
+) -> Sequence[Sequence[int]]:
+    """Which of the first `count` samples one of `data` replicas looks at together: `micro` at a time; where their
+    lengths are known, those of like length, and where `tokens_at_once` says so, as many as have so many tokens."""
+    batches = evaluation_batches(count, data, replica, micro)
+    if (known := getattr(samples, "lengths", None)) is None:
+        return batches
+    share = [index for batch in batches for index in batch]
+    lengths, most = [int(known[index]) for index in share], getattr(samples, "tokens_at_once", None)
+    chosen = by_length(lengths, micro) if most is None else by_tokens(lengths, most)
+    return [[share[place] for place in batch] for batch in chosen]
+
+
+def micro_batches_per_round(most: int, at_once: int) -> list[int]:
+    """How many forward passes every replica runs in each round: in all as many as the replica with `most` needs.
 
     Replicas that share parameters gather them for every pass, so all of them run the same number, whether or not they
     have samples left. Each finds that number by itself.
     """
-    most = len(evaluation_batches(count, data, data - 1, micro))  # the last share is the largest
     return [min(at_once, most - first) for first in range(0, most, at_once)]
 
 

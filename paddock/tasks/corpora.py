@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, get_args
 
 from paddock.data.cache import ArrayCache, cache_beside, cache_folder
-from paddock.data.config import TokensConfig
+from paddock.data.config import Part, TokensConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.blend import BlendedSamples, ChainedSamples, CorpusSamples, blend_weights, describe_blend
 from paddock.data.language.corpus import Corpus, CutDocument, SyntheticCorpus, count_tokens, split_documents
@@ -17,6 +18,11 @@ from paddock.data.language.prepare import PreparedCorpus
 from paddock.errors import DataError
 from paddock.models.config import IGNORED
 from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task
+
+
+def perplexity(loss: float) -> float:
+    """Of a mean negative log-likelihood; infinite where no number can hold it."""
+    return math.exp(loss) if loss < 700 else math.inf
 
 
 class CorpusTask(Task):
@@ -53,6 +59,10 @@ class CorpusTask(Task):
     def validation_part(self, corpus: Corpus, documents: range) -> Sequence[Sample]:
         """Every sample of some documents."""
 
+    def sliding_part(self, corpus: Corpus, documents: range, stride: int) -> Sequence[Sample]:
+        """The same, of windows that begin so far apart, where the data section says that they may."""
+        raise AssertionError("a rule of the recipe refuses it")
+
     def training_samples(self) -> Samples:
         parts = []
         for corpus, (documents, *_) in zip(self._corpora, self._parts, strict=True):
@@ -63,16 +73,22 @@ class CorpusTask(Task):
         return BlendedSamples(parts, blend_weights(self._blend, [part.tokens for part in parts]), self._seed)
 
     def validation_samples(self) -> Sequence[Sample]:
-        documents = [part[1] for part in self._parts]
+        return self.held_out_samples("validation", None)
+
+    def held_out_samples(self, part: Part, stride: int | None) -> Sequence[Sample]:
+        number = get_args(Part).index(part)
+        documents = [parts[number] for parts in self._parts]
+        read = self.validation_part if stride is None else partial(self.sliding_part, stride=stride)
         samples = ChainedSamples(
-            [self.validation_part(corpus, part) for corpus, part in zip(self._corpora, documents, strict=True)]
+            [read(corpus, chosen) for corpus, chosen in zip(self._corpora, documents, strict=True)]
         )
         if not len(samples):
             total = sum(len(corpus.documents) - 1 for corpus in self._corpora)
+            otherwise = ", or set --evaluate.every None" if part == "validation" else ""
             raise DataError(
-                "the validation part is empty",
+                f"the {part} part is empty",
                 why=f"data.split {list(self._data.split)} leaves it {sum(map(len, documents))} of {total} documents",
-                fix="give the second weight of --data.split a larger value, or set --evaluate.every None",
+                fix=f"give the {('first', 'second', 'third')[number]} weight of --data.split a larger value{otherwise}",
             )
         return samples
 
@@ -95,7 +111,7 @@ class CorpusTask(Task):
 
     def metrics(self, judgement: Judgement) -> dict[str, float]:
         loss = judgement.sums["loss"] / max(judgement.sums["count"], 1.0)
-        return {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
+        return {"loss": loss, "perplexity": perplexity(loss)}
 
 
 class PassageTask(CorpusTask):

@@ -14,9 +14,10 @@ from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig
 from paddock.data.language.corpus import Corpus
 from paddock.data.language.padded import PaddedDocuments, TrainingDocuments
 from paddock.data.language.prepare import PreparedCorpus, prepare
-from paddock.data.language.windows import EvaluationSamples, TrainingSamples, find_document_ends
+from paddock.data.language.windows import EvaluationSamples, SlidingSamples, TrainingSamples, find_document_ends
+from paddock.data.loading.loader import fill_up
 from paddock.errors import DataError
-from paddock.models.config import ModelConfig
+from paddock.models.config import IGNORED, ModelConfig
 from paddock.tasks.corpora import CorpusTask
 from paddock.tasks.task import Batch, Sample
 
@@ -76,8 +77,11 @@ class LanguageModeling(CorpusTask):
     def held_out_fingerprint(self) -> dict[str, int | str]:
         return super().held_out_fingerprint() | ({"data.samples": "padded"} if self._pads else {})
 
+    def sliding_part(self, corpus: Corpus, documents: range, stride: int) -> Sequence[Sample]:
+        return SlidingSamples(corpus, documents, self._data.sequence_length, stride, ends=self._ends)
+
     def collate(self, samples: list[Sample]) -> Batch:
-        batch = {name: torch.from_numpy(np.stack([sample[name] for sample in samples])) for name in samples[0]}
+        batch = join_windows(samples)
         largest = max(int(batch["tokens"].max()), int(batch["labels"].max()))
         if largest >= self._vocab:
             raise DataError(
@@ -86,3 +90,14 @@ class LanguageModeling(CorpusTask):
                 fix=f"set --model.vocab to at least {largest + 1}, or preprocess it with the model's tokenizer",
             )
         return batch
+
+
+def join_windows(samples: list[Sample]) -> Batch:
+    """Windows as a batch. Of those that slide, the first is asked for more tokens than the others, and the last for
+    fewer: labels that nobody has do not count."""
+    fills = {"labels": IGNORED, "places": 0} if "places" in samples[0] else {}
+    rows = {name: [sample[name] for sample in samples] for name in samples[0]}
+    return {
+        name: fill_up(row, fills[name], None) if name in fills else torch.from_numpy(np.stack(row))
+        for name, row in rows.items()
+    }

@@ -43,6 +43,8 @@ class TaskEntry:
     """What `train_dataset` and `eval_dataset`, named in Python, change in the data section."""
     aliases: tuple[str, ...] = ()
     """What it is called elsewhere."""
+    trains: bool = True
+    """Whether models are trained for it; else they are evaluated alone."""
 
 
 _OWN = (
@@ -53,6 +55,13 @@ _OWN = (
         rules="paddock.tasks.rules:IMAGES",
         predictor="paddock.inference.images:ImagePredictor",
         datasets="paddock.tasks.datasets:image_folder",
+    ),
+    TaskEntry(
+        "lambada",
+        task="paddock.tasks.measuring:Lambada",
+        data="paddock.data.measuring.config:LambadaData",
+        rules="paddock.tasks.rules:MEASURES",
+        trains=False,
     ),
     TaskEntry(
         "language_modeling",
@@ -103,6 +112,13 @@ _OWN = (
         data="paddock.data.config:SpanConfig",
         rules="paddock.tasks.rules:SPANS",
         datasets="paddock.tasks.datasets:corpus",
+    ),
+    TaskEntry(
+        "text_perplexity",
+        task="paddock.tasks.measuring:TextPerplexity",
+        data="paddock.data.measuring.config:TextData",
+        rules="paddock.tasks.rules:MEASURES",
+        trains=False,
     ),
 )
 _entries = {entry.name: entry for entry in _OWN}

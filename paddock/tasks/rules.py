@@ -242,6 +242,35 @@ def check_images(recipe: Recipe) -> str:
     return f"{data.describe()}, {data.image_size} × {data.image_size}, {classes} classes"
 
 
+def is_language_model(recipe: Recipe) -> str:
+    """What is measured by the tokens that a model expects next, against what the model is made for."""
+    family = recipe.model.family
+    if not recipe.model.serves("language_modeling"):
+        reason = f"{family} is made for {recipe.model.task()}, and does not say which token comes next"
+        raise bad_value("task", recipe.task, reason, "take a language model, such as GPT-2")
+    return f"{family} for {recipe.task}"
+
+
+def check_measured(recipe: Recipe) -> str:
+    """Text that a model is measured on, against what turns it into tokens."""
+    from paddock.data.measuring.config import LambadaData, TextData
+
+    data, tokenizer = recipe.data, recipe.tokenizer
+    assert isinstance(data, LambadaData | TextData)
+    if data.path is None:
+        raise ConfigError(
+            f"data.path is not set, and {recipe.task} reads it", why="there is no text to measure on", fix="set it"
+        )
+    if tokenizer.kind in ("none", "trained"):
+        raise bad_value(
+            "tokenizer.kind",
+            tokenizer.kind,
+            f"{data.path} is text, and there is no tokenizer beside the weights",
+            "put the tokenizer that the model was trained with beside them, or set --tokenizer.kind gpt2 or file",
+        )
+    return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
 ANY: Rules = {"model": model_fits}
 TEXT: Rules = {**ANY, "sequence": sequence_fits}
 CORPUS: Rules = {**TEXT, "corpus": check_corpus}
@@ -250,3 +279,4 @@ SPANS: Rules = {**TEXT, "corpus": check_spans}
 TEXT_ROWS: Rules = {**TEXT, "text": check_text_rows}
 SEQUENCE_PAIRS: Rules = {**TEXT, "pairs": check_pairs}
 IMAGES: Rules = {**ANY, "images": check_images}
+MEASURES: Rules = {"model": is_language_model, "sequence": sequence_fits, "text": check_measured}

@@ -159,8 +159,9 @@ class SequenceToSequence(Task):
 
     def judge(self, batch: Batch, outputs: Tensor) -> Judgement:
         """Every target is given to the decoder up to the token that it is asked for."""
-        likely, right = (float(widest(column).sum()) for column in outputs.unbind(-1))
-        return Judgement({"loss": -likely, "right": right, "count": float(self.count(batch))})
+        likely, likeliest = outputs.unbind(-1)
+        right = float((likeliest == batch["labels"]).sum())
+        return Judgement({"loss": -float(widest(likely).sum()), "right": right, "count": float(self.count(batch))})
 
     def metrics(self, judgement: Judgement) -> dict[str, float]:
         sums, count = judgement.sums, max(judgement.sums["count"], 1.0)

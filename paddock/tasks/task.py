@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from torch import Tensor
 
-from paddock.data.config import DataConfig, TokenizerConfig
+from paddock.data.config import DataConfig, Part, TokenizerConfig
 from paddock.data.tokenizers.interface import Tokenizer
 from paddock.models.config import ModelConfig, SampleShape
 
@@ -84,8 +84,10 @@ class Task(Protocol):
     judges_outputs: ClassVar[bool]
     """Whether an evaluation looks at what the model puts out (`judge`), or at the loss alone."""
     judges_labels: ClassVar[bool] = False
-    """Whether that is said of the labels alone, their log probabilities and which of them no token beats, instead of
-    the scores of all tokens, which take much memory."""
+    """Whether that is said of the labels alone, their log probabilities and the likeliest tokens in their places,
+    instead of the scores of all tokens, which take much memory."""
+    tells_missed: ClassVar[bool] = False
+    """Whether an evaluation can list the samples that the model got wrong (`missed`)."""
     reads_tokens: ClassVar[bool] = True
     """Whether the size of a sample is a number of tokens."""
     next_command: ClassVar[str]
@@ -112,7 +114,13 @@ class Task(Protocol):
         return {HELD_OUT_DATA: f"{len(self.validation_samples())} samples"}
 
     def validation_samples(self) -> Sequence[Sample]:
-        """In their own order. Where the sequence has `lengths`, batches are made of samples of like length."""
+        """In their own order. Where the sequence has `lengths`, batches are made of samples of like length; where it
+        has `tokens_at_once` too, of as many as have at most so many tokens together, filled up."""
+
+    def held_out_samples(self, part: Part, stride: int | None) -> Sequence[Sample]:
+        """What `paddock evaluate` measures on: `evaluate.split` and `evaluate.stride`, as far as the data section says
+        that it has parts and windows."""
+        return self.validation_samples()
 
     def notes(self) -> Sequence[str]:
         """What a user should know of the samples that were asked for: what was left out, and the like."""
@@ -145,6 +153,10 @@ class Task(Protocol):
 
     def metrics(self, judgement: Judgement) -> dict[str, float]:
         """What to report of an evaluation: the `measures`, `loss` among them."""
+
+    def missed(self, judgement: Judgement) -> Iterable[Mapping[str, Any]]:
+        """Every sample that the model got wrong, as plain values for people to look at, in the order of the data."""
+        return ()
 
     def writing(self, during_training: bool) -> Writing | None:
         """How the model writes in evaluations, of validation samples by their numbers; None where it does not."""

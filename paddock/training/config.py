@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from paddock.data.config import Part
 from paddock.errors import ConfigError, bad_value
 from paddock.schema import ConfigModel
 
@@ -169,9 +170,15 @@ class TrainConfig(ConfigModel):
 
 
 class EvaluateConfig(ConfigModel):
-    """Evaluation on the validation part, during training."""
+    """Evaluation on the validation part, during training; and what `paddock evaluate` measures on."""
 
     every: PositiveInt | Literal["epoch"] | None = 1000
     """Steps between evaluations, or epoch; one is also made at the end. None makes none."""
     batches: int | None = Field(10, gt=0)
     """Global batches to evaluate; None is the whole validation part."""
+    split: Part = "validation"
+    """paddock evaluate: the part of a corpus to measure on (those of data.split). --split is the same."""
+    stride: PositiveInt | None = None
+    """paddock evaluate: a sliding window over a text. Windows of data.sequence_length tokens begin so many tokens
+    apart, and only tokens that were not scored before count, which so see more of what stands before them. None: one
+    window begins where the other ends."""

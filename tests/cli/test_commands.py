@@ -283,7 +283,7 @@ def test_the_help_of_evaluate_names_all_it_takes(trained_run: Path, capsys: pyte
         with pytest.raises(SystemExit):
             run(["evaluate", *subject, "--help"])
         page = capsys.readouterr().out
-        assert "usage: paddock evaluate RUN|RECIPE" in page and "and OneFlow-GPT that work here too" in page
+        assert "usage: paddock evaluate RUN|MODEL|RECIPE" in page and "and OneFlow-GPT that work here too" in page
 
 
 def test_a_moved_run_still_works(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

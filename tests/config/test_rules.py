@@ -126,6 +126,12 @@ def test_what_an_evaluation_needs(sections: dict[str, Any], world: int, message:
             r"--data\.eod",
         ),
         ({"data": {"reset_position_ids": True, "eod": 2048}}, 1, r"data\.eod = 2048(.|\n)*below 2048"),
+        (
+            {"evaluate": {"split": "test"}},
+            1,
+            r"evaluate\.split = test(.|\n)*paddock evaluate RUN --evaluate\.split test",
+        ),
+        ({"evaluate": {"stride": 8, "every": None}}, 1, r"evaluate\.stride = 8(.|\n)*would ignore it"),
     ],
 )
 def test_impossible_recipes(sections: dict[str, Any], world: int, message: str) -> None:
@@ -151,3 +157,23 @@ def test_what_breaks_several_rules_is_told_once() -> None:
 def test_a_trial_within_the_warm_up_says_so() -> None:
     details = {result.name: result.detail for result in examine(tiny(train={"steps": 9}), 1)}
     assert details["schedule"] == "cosine: all 9 steps are within the warm-up of 20 to 0.002"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "evaluate", "message"),
+    [
+        ("gpt2/tiny", {"stride": 128}, r"windows have 128 tokens(.|\n)*set it to 64, or another number below 128"),
+        ("t5/tiny", {"stride": 8}, r"evaluate\.stride = 8(.|\n)*span_corruption has no windows that slide"),
+        ("bert/tiny", {"split": "test"}, r"evaluate\.split = test(.|\n)*question_answering has no such part"),
+    ],
+)
+def test_what_an_evaluation_cannot_measure_on(recipe: str, evaluate: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_evaluation(recipe_from_dict(merge(load_recipe(recipe).to_dict(), {"evaluate": evaluate})), 1)
+
+
+def test_every_part_of_any_corpus_can_be_measured_on() -> None:
+    for name, section in (("gpt2/tiny", {"split": "test", "stride": 64}), ("t5/tiny", {"split": "train"})):
+        check_evaluation(recipe_from_dict(merge(load_recipe(name).to_dict(), {"evaluate": section})), 1)
+    without = {"data": {"split": [1, 0, 1]}, "evaluate": {"split": "test"}}
+    check_evaluation(tiny(**without), 1)

@@ -8,7 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from paddock.data.indexed.verification import verify
 from paddock.data.labels.config import LabelledTextData
 from paddock.data.labels.text import LabelledFile, load_rows
 from paddock.data.language.prepare import prepare
+from paddock.data.measuring.config import LambadaData, TextData
+from paddock.data.measuring.lambada import load_examples
+from paddock.data.measuring.text import load_text
 from paddock.data.preprocess.chunks import Chunk, Position
 from paddock.data.preprocess.encoding import ChunkEncoder
 from paddock.data.preprocess.job import PreprocessJob
@@ -351,6 +354,29 @@ def damage_header(rng: Random, data: bytes) -> bytes:
     return json_mutator(("<i8", "<f4", "|O", "|V8"))(rng, line.rstrip()).ljust(len(line))[: len(line)] + b"\n" + rest
 
 
+# What language models are measured on
+
+
+def measured_seeds() -> list[Files]:
+    texts = ["The capital of Germany is Berlin", "Where?\n\nIn Germany! The capital is Berlin", "中国 的 首都 是 北京"]
+    lines = "".join(json.dumps({"text": text, "domain": "News"}) + "\n" for text in texts)
+    return [{"passages.jsonl": lines.encode()}, {"text.txt": "\n".join(texts).encode()}]
+
+
+def read_measured(folder: Path) -> object:
+    """Passages in every form, or a text."""
+    if not (file := folder / "passages.jsonl").exists():
+        text = load_text(TextData(path=str(folder / "text.txt"), cache=str(folder / "cache")), tokenizer())
+        return text.tokens.tolist(), text.words, text.bytes, text.characters
+    found = []
+    for form in get_args(LambadaData.model_fields["form"].annotation):
+        data = LambadaData(path=str(file), form=form, sequence_length=16, cache=str(folder / "cache"))
+        examples = load_examples(data, tokenizer())
+        found.append([examples.parts(number) for number in range(len(examples))])
+        assert all(context and target for context, target in found[-1])
+    return found
+
+
 SQUAD_WORDS = ("data", "paragraphs", "context", "qas", "id", "question", "answers", "text", "answer_start", 0, -1)
 JOURNAL_WORDS = ("form", "outputs", "job", "progress", "position", "counts", "skipped_bytes", "writers", "text", "line")
 
@@ -387,6 +413,14 @@ READERS = [
         read_pairs,
         {".jsonl": lines_mutator(("source", "target")), ".tsv": damage_text, ".txt": damage_text},
         fresh=True,
+    ),
+    Reader(
+        "measured_text",
+        measured_seeds,
+        read_measured,
+        {".jsonl": lines_mutator(("text", "domain")), ".txt": damage_text},
+        fresh=True,
+        share=0.5,
     ),
     Reader(
         "predict_input",

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from paddock.models.config import IGNORED
 from paddock.models.layers import cross_entropy
-from paddock.models.layers.cross_entropy import linear_cross_entropy, linear_target_scores
+from paddock.models.layers.cross_entropy import VocabularyHead, linear_cross_entropy, linear_target_scores
 
 VOCABULARY = 97
 """No multiple of what rows of logits are filled up to."""
@@ -65,7 +65,29 @@ def test_scores_of_targets(chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> 
     counts = targets != IGNORED
     found = logits.detach().log_softmax(-1).gather(-1, targets.clamp_min(0)[..., None]).squeeze(-1)
     torch.testing.assert_close(scores[..., 0], torch.where(counts, found, 0.0))
-    assert torch.equal(scores[..., 1] == 1, counts & (logits.argmax(-1) == targets)) and scores[0, :5, 1].all()
+    assert torch.equal(scores[..., 1].long(), logits.argmax(-1)) and torch.equal(
+        scores[0, :5, 1].long(), targets[0, :5]
+    )
+
+
+def test_only_the_places_that_are_asked_for_are_looked_at() -> None:
+    hidden, weight, bias, _ = case()
+    places = torch.tensor([[7], [0], [3], [3], [6]])
+    labels = torch.tensor([[1], [96], [IGNORED], [4], [5]])
+    picked = hidden[torch.arange(5), places[:, 0], None]
+    head = VocabularyHead()
+    assert torch.equal(head(hidden, weight, None, bias, places=places), F.linear(picked, weight, bias))
+    torch.testing.assert_close(
+        head(hidden, weight, labels, bias, places=places), linear_cross_entropy(picked, weight, labels, bias=bias)
+    )
+    scores = head(hidden, weight, None, bias, targets=labels, places=places)
+    torch.testing.assert_close(scores, linear_target_scores(picked, weight, labels, bias=bias))
+
+
+def test_of_tokens_that_are_alike_the_first_is_the_likeliest() -> None:
+    """As in greedy decoding, and whichever of them is the target."""
+    weight = torch.zeros(9, 6)
+    assert linear_target_scores(torch.ones(1, 6), weight, torch.tensor([5]))[0, 1] == 0
 
 
 def test_scores_of_nothing() -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.cache import ArrayCache, Arrays, cache_folder
+from paddock.data.cache import Arrays, cache_of_file
 from paddock.data.labels.config import LabelledTextData
 from paddock.data.lines import read_columns, read_lines
 from paddock.data.tokenizers.engine import EngineTokenizer
@@ -102,11 +100,7 @@ class LabelledRows:
 
 def load_rows(file: LabelledFile, tokenizer: EngineTokenizer, data: LabelledTextData) -> LabelledRows:
     """The rows of a file: found in the cache, or made and kept there."""
-    digest = hashlib.sha256(file.raw)
-    digest.update(tokenizer.content())
-    place = Path(file.name).absolute()
-    folder = f"{place.stem}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
-    cache = ArrayCache((cache_folder(data) / "labelled" / folder,), digest.hexdigest()[:24])
+    cache = cache_of_file(data, "labelled", file.name, file.raw, tokenizer.content())
     names = ("source", "text", "pair", "label", "sequence_length")
     key = {"kind": "labelled 1"} | {name: getattr(data, name) for name in names}
     return LabelledRows(cache.get(key, lambda: _arrays(file.examples(data), tokenizer, data)))

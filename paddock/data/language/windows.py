@@ -6,7 +6,7 @@ The samples that begin in the same epoch come in a new order too. Megatron-LM ma
 orders depend on how many samples the run asks for, and need a rule for the last, partial epoch; here both orders are
 a pure function of (seed, epoch), so that sample i is the same for every layout and for every length of a run.
 
-Evaluation reads every token of its part once, in order.
+Evaluation reads every token of its part in order, and asks for each once.
 
 What a sample that crosses document borders may know of them (positions, attention and loss) is as in Megatron-LM.
 Borders are where the end-of-document token stands; that token still belongs to its document.
@@ -128,12 +128,48 @@ class EvaluationSamples(Sequence[Sample]):
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        sequence, offset = self._locator.find(index * self._length)
+        return self._window(index * self._length)
+
+    def _window(self, start: int) -> Sample:
+        """The tokens from `start` on, and behind each the next one as its label."""
+        sequence, offset = self._locator.find(start)
         tokens = np.zeros(self._length + 1, dtype=np.int64)
         filled = fill_tokens(tokens, self._corpus, range(sequence, self._sequences.stop), offset)
         labels = tokens[1:].copy()
         labels[filled - 1 :] = IGNORED
         return _sample(tokens[:-1], labels, self._ends)
+
+
+class SlidingSamples(EvaluationSamples):
+    """The same in windows that overlap: each begins `stride` tokens behind the one before, and is asked (`places`) for
+    the tokens alone that none before it has, so that all but the first window's see at least `sequence_length - stride`
+    others. These are the windows of Hugging Face's documentation, which predicts no token behind a window."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        documents: range,
+        sequence_length: int,
+        stride: int,
+        *,
+        ends: DocumentEnds | None = None,
+    ) -> None:
+        assert 0 < stride < sequence_length, "else there are tokens that no window is asked for"
+        super().__init__(corpus, documents, sequence_length, ends=ends)
+        self._stride = stride
+
+    def __len__(self) -> int:
+        tokens = self._locator.tokens
+        return 0 if tokens < 2 else 1 + max(0, -(-(tokens - self._length) // self._stride))
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        start = index * self._stride
+        window = self._window(start)
+        seen = self._length - self._stride - 1 if index else 0
+        places = np.arange(seen, min(self._length, self._locator.tokens - start) - 1)
+        return {**window, "labels": window["labels"][places], "places": places}
 
 
 def fill_tokens(tokens: NDArray[np.int64], corpus: Corpus, sequences: range, offset: int) -> int:

@@ -125,10 +125,13 @@ def pad_rows(samples: Sequence[Mapping[str, Any]], pad: int, longest: int) -> Ba
     }
 
 
-def fill_up(rows: Sequence[Sequence[int] | NDArray[Any]], fill: int, length: int | None, longest: int) -> Tensor:
+def fill_up(
+    rows: Sequence[Sequence[int] | NDArray[Any]], fill: int, length: int | None, longest: int | None = None
+) -> Tensor:
     """Rows as one tensor [rows, time]. Time is `length` or, where that is None, enough for the longest row: a multiple
-    of LENGTH_MULTIPLE, but not more than `longest`."""
-    time = length or min(-(-max(map(len, rows)) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, longest)
+    of LENGTH_MULTIPLE that is at most `longest`; where that is None, too, just enough."""
+    most = max(map(len, rows))
+    time = length or (most if longest is None else min(-(-most // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, longest))
     filled = np.full((len(rows), time), fill, dtype=np.int64)
     for place, row in enumerate(rows):
         filled[place, : len(row)] = row

@@ -12,6 +12,8 @@ from math import isqrt
 
 import numpy as np
 
+from paddock.data.config import LENGTH_MULTIPLE
+
 ROUNDS, ROUNDS_OF_FEW = 6, 12
 """Few numbers need more rounds until every order is as likely as any other."""
 FEW = 10_000
@@ -49,6 +51,18 @@ def by_length(lengths: Sequence[int], size: int) -> list[list[int]]:
     """The numbers of rows in batches of `size`, rows of like length together, the longest first."""
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     return [order[first : first + size] for first in range(0, len(order), size)]
+
+
+def by_tokens(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """The same in batches of at most `most` tokens each, filled up to their longest row, or of a single row."""
+    order = [number for batch in by_length(lengths, max(1, len(lengths))) for number in batch]
+    batches: list[list[int]] = []
+    first = 0
+    while first < len(order):
+        longest = -(-lengths[order[first]] // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+        batches.append(order[first : first + max(1, most // longest)])
+        first += len(batches[-1])
+    return batches
 
 
 class Shuffle:

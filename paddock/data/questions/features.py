@@ -7,18 +7,16 @@ all processes map into memory, and made again when the questions, the tokenizer 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.cache import ArrayCache, Arrays, cache_folder
+from paddock.data.cache import Arrays, cache_of_file
 from paddock.data.questions.config import SPECIAL, QuestionAnsweringData
 from paddock.data.questions.squad import QuestionSet, find_file, parse_squad
 from paddock.data.questions.synthetic import synthetic_squad
@@ -65,11 +63,7 @@ class QuestionFile:
 
 def load_features(file: QuestionFile, tokenizer: EngineTokenizer, data: QuestionAnsweringData) -> QuestionFeatures:
     """The rows of a file: found in the cache, or made and kept there."""
-    digest = hashlib.sha256(file.raw)
-    digest.update(tokenizer.engine.to_str().encode())
-    place = Path(file.name).absolute()
-    folder = f"{place.stem}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
-    cache = ArrayCache((cache_folder(data) / "questions" / folder,), digest.hexdigest()[:24])
+    cache = cache_of_file(data, "questions", file.name, file.raw, tokenizer.engine.to_str().encode())
     names = ("sequence_length", "stride", "question_length", "unanswerable", "on_error")
     key = {"kind": "questions 1"} | {name: getattr(data, name) for name in names}
     arrays = cache.get(key, lambda: build_arrays(file.parse(data), tokenizer, data, file.name))

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
 from itertools import islice, zip_longest
-from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.cache import ArrayCache, Arrays, cache_folder
+from paddock.data.cache import Arrays, cache_of_file
 from paddock.data.lines import read_columns, read_lines
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.data.tokenizers.interface import Tokenizer
@@ -158,11 +157,7 @@ class SequencePairs:
 def load_pairs(file: PairsFile, tokenizer: Tokenizer) -> SequencePairs:
     """The pairs of a file: found in the cache, or made and kept there."""
     data = file.data
-    digest = hashlib.sha256(file.digest.encode())
-    digest.update(tokenizer.content())
-    place = Path(file.names[0]).absolute()
-    folder = f"{place.stem}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
-    cache = ArrayCache((cache_folder(data) / "pairs" / folder,), digest.hexdigest()[:24])
+    cache = cache_of_file(data, "pairs", file.names[0], file.digest.encode(), tokenizer.content())
     names = ("source", "source_key", "target_key", "sequence_length", "target_length", "truncate")
     prefix = hashlib.sha256(data.prefix.encode()).hexdigest()[:24]  # of any length, and a key is short
     key = {"kind": "pairs 1", "prefix": prefix} | {name: getattr(data, name) for name in names}

@@ -55,10 +55,11 @@ class GPT2(Model):
 
     tokens, labels: [batch, time]. `positions` [batch, time] count from where each document begins, and `segments`
     number the documents, whose tokens then see no other's; without them a sample is one text. Outputs are logits
-    [batch, time, vocabulary].
+    [batch, time, vocabulary]; of `targets`, which are as labels, only what the head finds of them. With `places`
+    [batch, places] labels and targets are those of these places alone.
     """
 
-    inputs: ClassVar = ("tokens", "labels", "positions", "segments")
+    inputs: ClassVar = ("tokens", "labels", "positions", "segments", "targets", "places")
     writes: ClassVar = "tokens"
     config: GPT2Config
 
@@ -85,7 +86,8 @@ class GPT2(Model):
 
     def finish(self, carry: Carry, batch: Batch, cache: KeyValueCache | None = None) -> Tensor:
         x = carry["x"] if cache is None else cache.last(carry["x"])
-        scores: Tensor = self.head(self.final_norm(x), self.embedding.token.weight, batch.get("labels"))
+        weight, asked = self.embedding.token.weight, {name: batch.get(name) for name in ("targets", "places")}
+        scores: Tensor = self.head(self.final_norm(x), weight, batch.get("labels"), **asked)
         return scores
 
     def initial(self, name: str) -> Initial:

@@ -52,9 +52,15 @@ class VocabularyHead(nn.Module):
         *,
         smoothing: float = 0.0,
         targets: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """Scores [..., vocabulary]; given labels, the cross-entropy summed over those that count, of which `smoothing`
-        is spread over the vocabulary; or, given targets, what `linear_target_scores` says of them."""
+        is spread over the vocabulary; or, given targets, what `linear_target_scores` says of them.
+
+        With `places` [batch, places], of `hidden` [batch, time, width] these alone are looked at, and labels or targets
+        [batch, places] are theirs: nothing is multiplied that nobody asks for."""
+        if places is not None:
+            hidden = hidden.take_along_dim(places.unsqueeze(-1), dim=1)
         if self.partition is not None:
             weight = self.partition.local(weight)
             bias = None if bias is None else self.partition.local(bias)
@@ -114,25 +120,28 @@ def linear_target_scores(
     partition: VocabularyPartition | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Of each target its log probability, and 1 if no token is likelier, else 0: [..., 2], zeros where it is IGNORED.
+    """Of each target its log probability, zero where it is IGNORED, and the likeliest token in its place: [..., 2].
 
-    Arguments as in `linear_cross_entropy`; no gradients.
+    Arguments as in `linear_cross_entropy`; no gradients. Of tokens that are alike the first counts, as in greedy
+    decoding; its number is exact up to 2 ** 24.
     """
     shape = targets.shape
     hidden, weight, bias = _in_compute_type(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     targets = targets.reshape(-1)
     likely = torch.empty(len(targets), dtype=wide(hidden.dtype), device=hidden.device)
-    likeliest = torch.empty_like(likely)
+    highest, likeliest = torch.empty_like(likely), torch.empty_like(likely)
     with _without_autocast(hidden.device.type):
         for rows, logits in _logits_in_chunks(hidden, weight, bias):
+            best = logits.max(-1)  # before the softmax, whose rounding depends on the part
+            highest[rows], likeliest[rows] = best.values.to(likely.dtype), best.indices.to(likely.dtype)
             log_probabilities = _log_softmax(logits, partition)
             likely[rows] = _Targets(targets[rows], weight.shape[0], partition).pick(log_probabilities).squeeze(-1)
-            likeliest[rows] = log_probabilities.amax(-1)
     if partition is not None:
         partition.all_reduce_sum(likely)
-        partition.all_reduce_max(likeliest)
-    right = (likely >= likeliest) & (targets != IGNORED)
-    return torch.stack([likely, right.to(likely.dtype)], dim=-1).reshape(*shape, 2)
+        everywhere = partition.all_reduce_max(highest.clone())
+        first = torch.where(highest == everywhere, -(likeliest + partition.first), -torch.inf)
+        likeliest = -partition.all_reduce_max(first)
+    return torch.stack([likely, likeliest], dim=-1).reshape(*shape, 2)
 
 
 def _in_compute_type(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.data.language.corpus import SyntheticCorpus, split_documents
-from paddock.data.language.windows import EvaluationSamples, TrainingSamples
+from paddock.data.language.windows import DocumentEnds, EvaluationSamples, SlidingSamples, TrainingSamples
 from paddock.data.loading.sampler import Shuffle
 from paddock.errors import DataError
 from paddock.models.config import IGNORED
@@ -98,6 +98,40 @@ def test_evaluation_reads_every_token_once(documents: list[list[int]], length: i
         counted = sample["labels"] != IGNORED
         assert counted.any() and len(counted) == len(sample["tokens"]) == length
         assert (sample["labels"][counted] == sample["tokens"][counted] + 1).all()
+
+
+@given(st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=3), max_size=6), st.integers(2, 9), st.data())
+def test_windows_that_slide_ask_for_every_token_once(
+    documents: list[list[int]], length: int, data: st.DataObject
+) -> None:
+    """And they are those of Hugging Face's documentation."""
+    corpus, stride = NumberedCorpus(documents), data.draw(st.integers(1, length - 1))
+    everything = range(len(documents))
+    tokens = [token for document in everything for token in tokens_of(corpus, document)]
+    expected, reached = [], 0
+    for begin in range(0, len(tokens), stride):
+        end = min(begin + length, len(tokens))
+        if len(tokens) > 1:
+            expected.append((tokens[begin:end], tokens[max(reached, 1) : end]))
+        reached = end
+        if end == len(tokens):
+            break
+    samples = SlidingSamples(corpus, everything, length, stride)
+    assert len(samples) == len(expected)
+    for sample, (window, scored) in zip(samples, expected, strict=True):
+        assert sample["tokens"].tolist() == window + [0] * (length - len(window))
+        assert sample["labels"].tolist() == scored
+        assert (sample["tokens"][sample["places"]] + 1 == sample["labels"]).all()
+    assert [label for sample in samples for label in sample["labels"].tolist()] == tokens[1:]
+
+
+def test_windows_that_slide_mind_the_ends_of_documents() -> None:
+    ends = DocumentEnds(token=3, reset_positions=True, reset_attention=True, mask_loss=True)
+    samples = SlidingSamples(NumberedCorpus([[9]]), range(1), 6, 2, ends=ends)
+    first, second = samples[0], samples[1]
+    assert first["labels"].tolist() == [1, 2, 3, IGNORED, 5] and second["labels"].tolist() == [6, 7]
+    assert second["tokens"].tolist() == [2, 3, 4, 5, 6, 7] and second["places"].tolist() == [3, 4]
+    assert second["positions"].tolist() == [0, 1, 0, 1, 2, 3] and second["segments"].tolist() == [0, 0, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("documents", [[[2**31 - 1]] * 3, [[2**31 - 1, 2**31 - 1], [5], [2**31 - 1]]])

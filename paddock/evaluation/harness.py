@@ -1,0 +1,181 @@
+"""EleutherAI's harness (lm-eval) over a model of ours: `lm_eval --model paddock --model_args run=DIR`.
+
+It finds the class by the entry point `lm_eval.models`, which its versions after 0.4.13 look for. Earlier ones know no
+models but their own; this file then stands for their command: `python -m paddock.evaluation.harness --model paddock …`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import model_registry
+from lm_eval.config.evaluate_config import EvaluatorConfig
+from lm_eval.models.utils import normalize_gen_kwargs
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from paddock.data.loading.sampler import by_tokens
+from paddock.data.measuring.continuations import ask_for_last, is_right, join_continuations
+from paddock.devices import prepare, select
+from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
+from paddock.inference.generate import generate
+from paddock.inference.options import GenerationOptions
+from paddock.inference.outputs import outputs_of
+from paddock.inference.text_stream import StoppingText
+from paddock.inference.trained import need_tokenizer, open_trained
+from paddock.models.layers.basic import widest
+from paddock.parallel.placement import to_device
+
+MAX_NEW_TOKENS = 256
+"""Where a task does not say how much to write: the harness's own number."""
+UNASKED = {field.name: field.default for field in fields(EvaluatorConfig)}
+"""What the harness takes where nobody says anything."""
+Scored = tuple[float, bool]
+"""A log probability, and whether greedy decoding gives the same."""
+
+
+class PaddockLM(TemplateLM):
+    """A run, a checkpoint or a Hugging Face folder, as the harness asks for it: one process, one device."""
+
+    def __init__(
+        self,
+        run: str,
+        device: str | None = None,
+        tokens_at_once: int | str = 8192,
+        batch_size: Any = None,
+        max_batch_size: Any = None,
+    ) -> None:
+        """The harness gives every model a device and a batch size, whether or not anybody asked for them. The device
+        that it names where nobody did is taken for auto; batches are bounded by their tokens instead."""
+        super().__init__()
+        name, _, index = ("auto" if device in (None, UNASKED.get("device")) else str(device)).partition(":")
+        self._adapter = select(name)
+        prepare(self._adapter)
+        self._place = self._adapter.torch_device(int(index or 0))
+        trained = open_trained(run, self._place)
+        if trained.model.writes != "tokens":
+            fix = "take a language model, such as GPT-2"
+            raise ConfigError(f"{run} does not continue texts", why="the harness asks for what comes next", fix=fix)
+        self._model, self.tokenizer = trained.model, need_tokenizer(trained)
+        self._tokens_at_once = int(tokens_at_once)
+        context = self._model.config.longest_sequence()
+        assert context is not None, "a model that continues texts has as many positions as it was trained with"
+        self.max_length = context
+        self._products = self._adapter.choose_products("auto", self._model.config.num_parameters())
+
+    @property
+    def eot_token_id(self) -> int:
+        end: int | None = self.tokenizer.end_of_text_id
+        if end is None:
+            raise DataError("the tokenizer has no end-of-text token", why="a text without a context begins behind one")
+        return end
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **settings: Any) -> list[int]:
+        found: list[int] = self.tokenizer.encode_plain([string])[0]
+        return found
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **settings: Any
+    ) -> list[Scored]:
+        """What is longer than the model's context loses its beginning."""
+        asked = [self._ask(context, continuation) for _, context, continuation in requests]
+        found: dict[int, Scored] = {}
+        with self._adapter.using_products(self._products), tqdm(total=len(asked), disable=disable_tqdm) as bar:
+            for numbers in by_tokens([len(one["tokens"]) for one in asked], self._tokens_at_once):
+                found |= zip(numbers, self._score([asked[number] for number in numbers]), strict=True)
+                bar.update(len(numbers))
+        for number, (texts, _, _) in enumerate(requests):
+            if texts is not None:
+                self.cache_hook.add_partial("loglikelihood", texts, found[number])
+        return [found[number] for number in range(len(asked))]
+
+    def _ask(self, context: list[int], continuation: list[int]) -> dict[str, Any]:
+        if not 0 < len(continuation) <= self.max_length:
+            raise DataError(
+                f"a continuation has {len(continuation)} tokens",
+                why=f"the model can be asked for 1 to {self.max_length} at once",
+            )
+        tokens = np.array([*context, *continuation][-self.max_length - 1 :], dtype=np.int64)
+        return ask_for_last(tokens, len(continuation))
+
+    def _score(self, asked: Sequence[dict[str, Any]]) -> list[Scored]:
+        batch = to_device(join_continuations(asked, self.max_length), self._place)
+        labels = batch.pop("labels")
+        likely, likeliest = outputs_of(self._model, {**batch, "targets": labels}).float().unbind(-1)
+        return list(zip(widest(likely).sum(-1).tolist(), is_right(labels, likeliest).tolist(), strict=True))
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Each text behind an end-of-text token, in windows that follow each other, all of them together."""
+        windows: list[tuple[None, list[int], list[int]]] = []
+        ends = []
+        for (text,) in (request.args for request in requests):
+            tokens = self.tok_encode(text)
+            rolling = get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, context_len=1)
+            windows += [(None, *make_disjoint_window(window)) for window in rolling]
+            ends.append(len(windows))
+        scores = [score for score, _ in self._loglikelihood_tokens(windows, disable_tqdm)]
+        sums = [sum(scores[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+        for request, total in zip(requests, sums, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return sums
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        alike: dict[str, list[int]] = {}
+        for number, request in enumerate(requests):
+            alike.setdefault(json.dumps(request.args[1], sort_keys=True), []).append(number)
+        found: dict[int, str] = {}
+        with tqdm(total=len(requests), disable=disable_tqdm) as bar:
+            for settings, numbers in alike.items():
+                texts = self._write([requests[number].args[0] for number in numbers], json.loads(settings))
+                found |= zip(numbers, texts, strict=True)
+                bar.update(len(numbers))
+        for number, request in enumerate(requests):
+            self.cache_hook.add_partial("generate_until", request.args, found[number])
+        return [found[number] for number in range(len(requests))]
+
+    def _write(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
+        """Continuations up to a stop string; contexts lose their beginning where there would be no room to write."""
+        given = dict(normalize_gen_kwargs(settings, MAX_NEW_TOKENS))
+        stops, new = given.pop("until"), int(given.pop("max_gen_toks"))
+        if not given.pop("do_sample"):
+            given["temperature"] = 0.0
+        known = [field.name for field in fields(GenerationOptions)]
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"gen_kwargs: {name}", why="there is no such option", fix=did_you_mean(name, known))
+        if new >= self.max_length:
+            why = f"the model's context is {self.max_length}: there is no room for what is continued"
+            raise bad_value("max_gen_toks", new, why, f"set it below {self.max_length}: --gen_kwargs max_gen_toks=…")
+        options = GenerationOptions(**{**given, "max_new_tokens": new, "stop_token": self.eot_token_id})
+        tokens = [(self.tok_encode(prompt) or [self.prefix_token_id])[new - self.max_length :] for prompt in prompts]
+        texts = [StoppingText(self.tokenizer.decode, [stop for stop in stops if stop]) for _ in prompts]
+
+        def on_token(sequence: int, token: int) -> bool:
+            texts[sequence].push(token)
+            return texts[sequence].stopped
+
+        with self._adapter.using_products(self._products):
+            generate(self._model, tokens, options, on_token)
+        for text in texts:
+            text.finish()
+        return [text.text for text in texts]
+
+
+def main() -> None:
+    """The harness's own command, which then knows the model."""
+    import lm_eval.models  # noqa: F401 (its own models, which it else registers where there are none yet)
+    from lm_eval.__main__ import cli_evaluate
+
+    if "paddock" not in model_registry:
+        model_registry.register("paddock", target=f"{__spec__.name}:{PaddockLM.__name__}")
+    cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()
