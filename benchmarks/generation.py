@@ -164,7 +164,7 @@ def _write_tokenizer(folder: str, vocabulary: list[str]) -> None:
 def paddock(steps: int, work: str, format: Any = "float32") -> Result:
     from paddock.config.load import load_recipe
     from paddock.devices import select
-    from paddock.inference.generate import Limits, generate
+    from paddock.inference.generation.generate import Limits, generate
     from paddock.models.layers.initialization import initialize
     from paddock.models.layers.packing import set_format
     from paddock.models.registry import build_model
@@ -181,7 +181,7 @@ def paddock(steps: int, work: str, format: Any = "float32") -> Result:
 
 
 def options(todo: Work) -> Any:
-    from paddock.inference.options import GenerationOptions
+    from paddock.inference.generation.options import GenerationOptions
 
     return GenerationOptions(max_new_tokens=todo.new, num_beams=todo.beams, temperature=0.0)
 
@@ -198,8 +198,8 @@ def divided(steps: int, work: str, axis: str) -> Result:
 def write_together(rank: int, work: str, axis: str) -> None:
     """In a process of the pool."""
     from paddock.devices import select
-    from paddock.inference.generate import Limits, generate
-    from paddock.inference.parallel_decoder import follow, leading
+    from paddock.inference.generation.generate import Limits, generate
+    from paddock.inference.generation.parallel_decoder import follow, leading
 
     adapter, todo = select("cpu"), WORKS[work]
     replica, products = part_of(work, axis)
@@ -215,7 +215,7 @@ def write_together(rank: int, work: str, axis: str) -> None:
 def part_of(work: str, axis: str) -> Any:
     """This process's part of the model, made once."""
     from paddock.config.load import load_recipe
-    from paddock.inference.parallel_decoder import Replica
+    from paddock.inference.generation.parallel_decoder import Replica
     from paddock.models.build import build_part, complete_part
     from paddock.models.layers.initialization import initialize
     from paddock.models.model import allocate

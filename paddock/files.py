@@ -169,12 +169,16 @@ def open_regular(path: str | Path) -> BinaryIO:
     raise OSError(errno.EINVAL, f"it is {names.get(stat.S_IFMT(kind), 'a device')}, not a file", str(path))
 
 
+def open_stream(path: str | Path) -> BinaryIO:
+    """A file, or a stream that is open already (`/dev/stdin`, or what a shell puts in place of `<(command)`), open for
+    reading; an OSError if it is something else."""
+    is_open = str(path) == "/dev/stdin" or str(path).startswith(("/dev/fd/", "/proc/self/fd/"))
+    return open(path, "rb") if is_open else open_regular(path)
+
+
 def open_text(path: str | Path) -> TextIO:
-    """A file of text, or a stream that is open already (`/dev/stdin`, or what a shell puts in place of `<(command)`),
-    open for reading; an OSError if it is something else."""
-    if str(path) == "/dev/stdin" or str(path).startswith(("/dev/fd/", "/proc/self/fd/")):
-        return open(path, encoding="utf-8")
-    return TextIOWrapper(open_regular(path), encoding="utf-8")
+    """The same, as text in UTF-8."""
+    return TextIOWrapper(open_stream(path), encoding="utf-8")
 
 
 def user_path(text: str | Path) -> Path:

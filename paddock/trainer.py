@@ -147,7 +147,7 @@ class Trainer:
     def _continue(self, weights: str, prompts: list[Any], sampling: dict[str, Any]) -> list[dict[str, Any]]:
         from dataclasses import asdict, fields
 
-        from paddock.inference.options import GenerationOptions
+        from paddock.inference.generation.options import GenerationOptions
         from paddock.jobs.generate import TextJob, continue_text
 
         known = [field.name for field in fields(GenerationOptions)]

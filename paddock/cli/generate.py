@@ -97,7 +97,7 @@ class GenerateOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
-    from paddock.inference.options import GenerationOptions
+    from paddock.inference.generation.options import GenerationOptions
     from paddock.jobs.generate import TextJob, continue_text
 
     early: dict[str, bool | Literal["never"]] = {"true": True, "false": False, "never": "never"}

@@ -24,10 +24,10 @@ from paddock.data.loading.sampler import by_tokens
 from paddock.data.measuring.continuations import ask_for_last, is_right, join_continuations
 from paddock.devices import prepare, select
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
-from paddock.inference.generate import generate
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.generate import generate
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.text_stream import StoppingText
 from paddock.inference.outputs import outputs_of
-from paddock.inference.text_stream import StoppingText
 from paddock.inference.trained import need_tokenizer, open_trained
 from paddock.models.layers.basic import widest
 from paddock.parallel.placement import to_device

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paddock.evaluation.text_scores import TextScorer
-from paddock.inference.generate import generate
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.generate import generate
+from paddock.inference.generation.options import GenerationOptions
 from paddock.models.model import Model
 from paddock.process import progress
 from paddock.tasks.task import Judgement, Writing

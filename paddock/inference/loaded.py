@@ -14,9 +14,9 @@ from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import prepare, select
 from paddock.devices.config import WeightFormat
 from paddock.errors import ConfigError, bad_value, did_you_mean
-from paddock.inference.generate import Limits
-from paddock.inference.options import GenerationOptions
-from paddock.inference.scribe import Continuation, Scribe
+from paddock.inference.generation.generate import Limits
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.scribe import Continuation, Scribe
 from paddock.inference.trained import Trained, need_tokenizer, open_trained
 from paddock.models.config import IGNORED
 from paddock.models.layers.packing import set_format

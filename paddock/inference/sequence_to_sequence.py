@@ -10,8 +10,8 @@ from paddock.data.sequence_pairs.text import encode_source
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import check_fits
 from paddock.errors import ConfigError, DataError
-from paddock.inference.generate import generate
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.generate import generate
+from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.predictors import Answer, OnBatch, PredictorSetup
 
 

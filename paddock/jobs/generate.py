@@ -16,13 +16,13 @@ from paddock.data.tokenizers.interface import check_text
 from paddock.devices import select
 from paddock.devices.config import WeightFormat
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.files import open_regular, scratch_folder
-from paddock.inference.generate import Limits
-from paddock.inference.options import GenerationOptions
-from paddock.inference.records import Records, read_records
-from paddock.inference.scribe import Continuation, Scribe
+from paddock.files import open_stream, scratch_folder
+from paddock.inference.generation.generate import Limits
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.records import Records, read_records
+from paddock.inference.generation.scribe import Continuation, Scribe
+from paddock.inference.generation.writer import Writer, check_layout, open_writer
 from paddock.inference.trained import read_trained_config
-from paddock.inference.writer import Writer, check_layout, open_writer
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -87,7 +87,7 @@ class TextJob:
 def read_prompts(path: str) -> Iterator[str]:
     """The lines of a file that are not blank."""
     try:
-        with open_regular(path) as stream:
+        with open_stream(path) as stream:
             for where, line in read_lines(stream, f"--prompt-file {path}"):
                 if line.strip():
                     check_text(where, line)

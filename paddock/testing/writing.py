@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from paddock.inference.decoder import Decoder
-from paddock.inference.generate import Limits, check_prompts, room_for, write
-from paddock.inference.generator import Generator
-from paddock.inference.options import GenerationOptions
-from paddock.inference.parallel_decoder import ParallelDecoder, Replica, follow, leading
+from paddock.inference.generation.decoder import Decoder
+from paddock.inference.generation.generate import Limits, check_prompts, room_for, write
+from paddock.inference.generation.generator import Generator
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.parallel_decoder import ParallelDecoder, Replica, follow, leading
 from paddock.models.build import build_part, complete_part
 from paddock.models.config import ModelConfig
 from paddock.models.layers.initialization import initialize

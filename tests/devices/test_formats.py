@@ -7,8 +7,8 @@ import torch
 
 from paddock.devices.config import WeightFormat
 from paddock.devices.formats import DynamicInt8Weight, Int8Weight
-from paddock.inference.generate import generate
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.generate import generate
+from paddock.inference.generation.options import GenerationOptions
 from paddock.models.layers.basic import Linear
 from paddock.models.layers.initialization import initialize
 from paddock.models.layers.packing import packed_weights, set_format

@@ -19,7 +19,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import arithmetic_of
 from paddock.evaluation import held_out
 from paddock.evaluation.written import judge_written
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.options import GenerationOptions
 from paddock.models.registry import parameter_names
 from paddock.tasks.registry import build_task
 from paddock.testing.layouts import T5, this_world, trace_all

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from paddock.checkpoint.huggingface import save_folder
 from paddock.errors import ConfigError, DataError, NumericsError, UserError
-from paddock.inference import generator as generator_module
-from paddock.inference.decoder import Decoder, Room
-from paddock.inference.generate import Limits, generate, room_for, write
-from paddock.inference.generator import Generator
-from paddock.inference.options import GenerationOptions
-from paddock.inference.requests import Event, Request
+from paddock.inference.generation import generator as generator_module
+from paddock.inference.generation.decoder import Decoder, Room
+from paddock.inference.generation.generate import Limits, generate, room_for, write
+from paddock.inference.generation.generator import Generator
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.requests import Event, Request
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers.cache import KeyValueCache

@@ -13,11 +13,11 @@ import transformers
 
 from paddock.checkpoint.huggingface import save_folder
 from paddock.errors import ConfigError
-from paddock.inference.decoder import Decoder, Room
-from paddock.inference.generate import generate
-from paddock.inference.generator import Generator
-from paddock.inference.options import GenerationOptions
-from paddock.inference.requests import Event, Request
+from paddock.inference.generation.decoder import Decoder, Room
+from paddock.inference.generation.generate import generate
+from paddock.inference.generation.generator import Generator
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.requests import Event, Request
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
 

@@ -19,8 +19,8 @@ from transformers.generation import (
 )
 
 from paddock.errors import ConfigError
-from paddock.inference.options import GenerationOptions
-from paddock.inference.sampling import choose, probabilities, restrain
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.sampling import choose, probabilities, restrain
 
 
 def some_logits(rows: int = 40, vocab: int = 57) -> torch.Tensor:

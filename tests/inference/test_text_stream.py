@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
-from paddock.inference.text_stream import StoppingText, StopStrings, TextStream, WholeText
+from paddock.inference.generation.text_stream import StoppingText, StopStrings, TextStream, WholeText
 
 TEXT = "naïve café — 日本語のテキスト 🙂🧑‍🚀 plain again\n"
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from paddock.devices import products
-from paddock.inference.generate import generate
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.generate import generate
+from paddock.inference.generation.options import GenerationOptions
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers.basic import Linear

@@ -20,7 +20,7 @@ from paddock.errors import ConfigError, DataError, MachineError
 from paddock.evaluation.held_out import asked
 from paddock.evaluation.text_scores import TextScorer, text_metrics
 from paddock.evaluation.written import judge_written
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.options import GenerationOptions
 from paddock.models.config import IGNORED
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from paddock.errors import ConfigError
-from paddock.inference.generate import Limits, generating
-from paddock.inference.options import GenerationOptions
-from paddock.inference.parallel_decoder import Replica
-from paddock.inference.text_stream import StoppingText, WholeText
+from paddock.inference.generation.generate import Limits, generating
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.parallel_decoder import Replica
+from paddock.inference.generation.text_stream import StoppingText, WholeText
 from paddock.inference.trained import Trained, need_tokenizer
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddock.errors import ConfigError
-from paddock.inference.decoder import Room
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.decoder import Room
+from paddock.inference.generation.options import GenerationOptions
 
 
 @dataclass(frozen=True)

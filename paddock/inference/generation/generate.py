@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.inference.decoder import Decoder, Room
-from paddock.inference.generator import Generator
-from paddock.inference.options import GenerationOptions
-from paddock.inference.parallel_decoder import ParallelDecoder, Replica
-from paddock.inference.requests import Request
+from paddock.inference.generation.decoder import Decoder, Room
+from paddock.inference.generation.generator import Generator
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.parallel_decoder import ParallelDecoder, Replica
+from paddock.inference.generation.requests import Request
 from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Model, evaluating
 

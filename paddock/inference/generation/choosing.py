@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from paddock.errors import NumericsError
-from paddock.inference.beam_search import BeamSearch
-from paddock.inference.options import GenerationOptions
-from paddock.inference.requests import Event, Request, TokenLogprobs
-from paddock.inference.sampling import choose, restrain
+from paddock.inference.generation.beam_search import BeamSearch
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.requests import Event, Request, TokenLogprobs
+from paddock.inference.generation.sampling import choose, restrain
 from paddock.parallel.seeds import seed_for
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paddock.inference.options import GenerationOptions
-from paddock.inference.sampling import restrain
+from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.sampling import restrain
 
 
 @dataclass(frozen=True)

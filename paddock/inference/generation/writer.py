@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from paddock.devices.config import WeightFormat
-from paddock.inference.parallel_decoder import Replica, follow, leading
+from paddock.inference.generation.parallel_decoder import Replica, follow, leading
 from paddock.inference.trained import Trained, open_trained, read_trained_config
 from paddock.models.build import build_part, complete_part
 from paddock.models.config import ModelConfig

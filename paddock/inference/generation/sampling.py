@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from paddock.inference.options import GenerationOptions
+from paddock.inference.generation.options import GenerationOptions
 
 
 def choose(logits: Tensor, options: GenerationOptions, generators: Sequence[torch.Generator]) -> Tensor:

@@ -11,10 +11,10 @@ from collections import deque
 
 import torch
 
-from paddock.inference.beam_search import BeamSearch
-from paddock.inference.choosing import Placed, Row, choose_next
-from paddock.inference.decoder import Decoder, Moves, Pass
-from paddock.inference.requests import Event, Request
+from paddock.inference.generation.beam_search import BeamSearch
+from paddock.inference.generation.choosing import Placed, Row, choose_next
+from paddock.inference.generation.decoder import Decoder, Moves, Pass
+from paddock.inference.generation.requests import Event, Request
 
 CHUNK = 1024
 """Tokens of prompts that are read in one pass, at most, where they are continued; a longer one goes on in the next."""

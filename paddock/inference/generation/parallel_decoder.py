@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paddock.inference.decoder import Decoder, Moves, Pass, Room
+from paddock.inference.generation.decoder import Decoder, Moves, Pass, Room
 from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Batch, Model
