@@ -10,7 +10,7 @@ import pytest
 from paddock.config.layouts import parse_layout
 from paddock.config.load import merge
 from paddock.config.measuring import for_measure, recipe_of_weights
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.testing.measuring import measure, passages, write_language_model, write_passages
 from paddock.testing.pool import ProcessPool
 

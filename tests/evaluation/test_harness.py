@@ -16,7 +16,7 @@ import pytest
 
 from paddock.config.load import merge
 from paddock.config.measuring import for_measure, recipe_of_weights
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.errors import ConfigError, DataError
 from paddock.testing.measuring import measure, passages, write_language_model, write_passages
 from paddock.testing.tiny import paddock

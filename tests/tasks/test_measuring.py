@@ -14,7 +14,7 @@ import transformers
 from paddock.config.load import merge
 from paddock.config.measuring import for_measure, recipe_of_weights
 from paddock.config.recipe import recipe_from_dict
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.tasks.measuring import Lambada
 from paddock.tasks.registry import build_task
 from paddock.tasks.task import Judgement

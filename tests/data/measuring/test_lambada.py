@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.data.language.prepare import embedded_documents
+from paddock.data.language.embedded import embedded_documents
 from paddock.data.measuring.config import LambadaData
 from paddock.data.measuring.lambada import LambadaExamples, load_examples, split_passage
 from paddock.data.tokenizers.load import Tokenizer, train_tokenizer
