@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import TemplateLM
+from lm_eval.api.model import LM
 from lm_eval.api.registry import model_registry
 from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.models.utils import normalize_gen_kwargs
@@ -36,63 +36,54 @@ MAX_NEW_TOKENS = 256
 """Where a task does not say how much to write: the harness's own number."""
 UNASKED = {field.name: field.default for field in fields(EvaluatorConfig)}
 """What the harness takes where nobody says anything."""
+Pair = tuple[list[int], list[int]]
+"""The tokens of a context, of which there is at least one, and those of its continuation."""
 Scored = tuple[float, bool]
-"""A log probability, and whether greedy decoding gives the same."""
+"""The log probability of a continuation, and whether it is what greedy decoding gives."""
 
 
-class PaddockLM(TemplateLM):
-    """A run, a checkpoint or a Hugging Face folder, as the harness asks for it: one process, one device."""
+class AskedModel:
+    """A run, a checkpoint or a Hugging Face folder that says how likely continuations are, and continues texts."""
 
-    def __init__(
-        self,
-        run: str,
-        device: str | None = None,
-        tokens_at_once: int | str = 8192,
-        batch_size: Any = None,
-        max_batch_size: Any = None,
-    ) -> None:
-        """The harness gives every model a device and a batch size, whether or not anybody asked for them. The device
-        that it names where nobody did is taken for auto; batches are bounded by their tokens instead."""
-        super().__init__()
-        name, _, index = ("auto" if device in (None, UNASKED.get("device")) else str(device)).partition(":")
-        self._adapter = select(name)
+    def __init__(self, run: str, device: str, tokens_at_once: int) -> None:
+        name, _, index = device.partition(":")
+        self._adapter, self._tokens_at_once = select(name), tokens_at_once
         prepare(self._adapter)
         self._place = self._adapter.torch_device(int(index or 0))
         trained = open_trained(run, self._place)
-        if trained.model.writes != "tokens":
+        context = trained.model.config.longest_sequence()
+        if trained.model.writes != "tokens" or context is None:
             fix = "take a language model, such as GPT-2"
             raise ConfigError(f"{run} does not continue texts", why="the harness asks for what comes next", fix=fix)
-        self._model, self.tokenizer = trained.model, need_tokenizer(trained)
-        self._tokens_at_once = int(tokens_at_once)
-        context = self._model.config.longest_sequence()
-        assert context is not None, "a model that continues texts has as many positions as it was trained with"
-        self.max_length = context
-        self._products = self._adapter.choose_products("auto", self._model.config.num_parameters())
+        self.model, self.tokenizer, self.max_length = trained.model, need_tokenizer(trained), context
+        if self.tokenizer.end_of_text_id is None:
+            why = "a text that nothing stands before begins behind one"
+            raise DataError(f"the tokenizer of {run} has no end-of-text token", why=why)
+        self.end = self.tokenizer.end_of_text_id
+        self._products = self._adapter.choose_products("auto", self.model.config.num_parameters())
 
-    @property
-    def eot_token_id(self) -> int:
-        end: int | None = self.tokenizer.end_of_text_id
-        if end is None:
-            raise DataError("the tokenizer has no end-of-text token", why="a text without a context begins behind one")
-        return end
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode_plain([text])[0]
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **settings: Any) -> list[int]:
-        found: list[int] = self.tokenizer.encode_plain([string])[0]
-        return found
+    def encode_pair(self, context: str, continuation: str) -> Pair:
+        """As the harness cuts them: blanks between them belong to the continuation, whose tokens are those that the
+        whole text has behind the context's. Without a context, an end-of-text token stands there."""
+        before = context.rstrip()
+        continuation = context[len(before) :] + continuation
+        whole = self.encode(before + continuation)
+        if before:
+            tokens = self.encode(before)
+            return tokens, whole[len(tokens) :]
+        return (whole[:1], whole[1:]) if whole[:1] == [self.end] else ([self.end], whole)
 
-    def _loglikelihood_tokens(
-        self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **settings: Any
-    ) -> list[Scored]:
+    def score(self, pairs: Sequence[Pair], disable_tqdm: bool) -> list[Scored]:
         """What is longer than the model's context loses its beginning."""
-        asked = [self._ask(context, continuation) for _, context, continuation in requests]
+        asked = [self._ask(*pair) for pair in pairs]
         found: dict[int, Scored] = {}
         with self._adapter.using_products(self._products), tqdm(total=len(asked), disable=disable_tqdm) as bar:
             for numbers in by_tokens([len(one["tokens"]) for one in asked], self._tokens_at_once):
                 found |= zip(numbers, self._score([asked[number] for number in numbers]), strict=True)
                 bar.update(len(numbers))
-        for number, (texts, _, _) in enumerate(requests):
-            if texts is not None:
-                self.cache_hook.add_partial("loglikelihood", texts, found[number])
         return [found[number] for number in range(len(asked))]
 
     def _ask(self, context: list[int], continuation: list[int]) -> dict[str, Any]:
@@ -107,40 +98,27 @@ class PaddockLM(TemplateLM):
     def _score(self, asked: Sequence[dict[str, Any]]) -> list[Scored]:
         batch = to_device(join_continuations(asked, self.max_length), self._place)
         labels = batch.pop("labels")
-        likely, likeliest = outputs_of(self._model, {**batch, "targets": labels}).float().unbind(-1)
+        likely, likeliest = outputs_of(self.model, {**batch, "targets": labels}).float().unbind(-1)
         return list(zip(widest(likely).sum(-1).tolist(), is_right(labels, likeliest).tolist(), strict=True))
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Each text behind an end-of-text token, in windows that follow each other, all of them together."""
-        windows: list[tuple[None, list[int], list[int]]] = []
-        ends = []
-        for (text,) in (request.args for request in requests):
-            tokens = self.tok_encode(text)
-            rolling = get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, context_len=1)
-            windows += [(None, *make_disjoint_window(window)) for window in rolling]
-            ends.append(len(windows))
-        scores = [score for score, _ in self._loglikelihood_tokens(windows, disable_tqdm)]
-        sums = [sum(scores[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
-        for request, total in zip(requests, sums, strict=True):
-            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
-        return sums
+    def write(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
+        """Continuations up to a stop string; prompts lose their beginning where there would be no room to write."""
+        options, stops = self._options(settings)
+        room = self.max_length - options.max_new_tokens
+        tokens = [(self.encode(prompt) or [self.end])[-room:] for prompt in prompts]
+        texts = [StoppingText(self.tokenizer.decode, stops) for _ in prompts]
 
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        alike: dict[str, list[int]] = {}
-        for number, request in enumerate(requests):
-            alike.setdefault(json.dumps(request.args[1], sort_keys=True), []).append(number)
-        found: dict[int, str] = {}
-        with tqdm(total=len(requests), disable=disable_tqdm) as bar:
-            for settings, numbers in alike.items():
-                texts = self._write([requests[number].args[0] for number in numbers], json.loads(settings))
-                found |= zip(numbers, texts, strict=True)
-                bar.update(len(numbers))
-        for number, request in enumerate(requests):
-            self.cache_hook.add_partial("generate_until", request.args, found[number])
-        return [found[number] for number in range(len(requests))]
+        def on_token(sequence: int, token: int) -> bool:
+            texts[sequence].push(token)
+            return texts[sequence].stopped
 
-    def _write(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
-        """Continuations up to a stop string; contexts lose their beginning where there would be no room to write."""
+        with self._adapter.using_products(self._products):
+            generate(self.model, tokens, options, on_token)
+        for text in texts:
+            text.finish()
+        return [text.text for text in texts]
+
+    def _options(self, settings: dict[str, Any]) -> tuple[GenerationOptions, list[str]]:
         given = dict(normalize_gen_kwargs(settings, MAX_NEW_TOKENS))
         stops, new = given.pop("until"), int(given.pop("max_gen_toks"))
         if not given.pop("do_sample"):
@@ -152,19 +130,62 @@ class PaddockLM(TemplateLM):
         if new >= self.max_length:
             why = f"the model's context is {self.max_length}: there is no room for what is continued"
             raise bad_value("max_gen_toks", new, why, f"set it below {self.max_length}: --gen_kwargs max_gen_toks=…")
-        options = GenerationOptions(**{**given, "max_new_tokens": new, "stop_token": self.eot_token_id})
-        tokens = [(self.tok_encode(prompt) or [self.prefix_token_id])[new - self.max_length :] for prompt in prompts]
-        texts = [StoppingText(self.tokenizer.decode, [stop for stop in stops if stop]) for _ in prompts]
+        options = GenerationOptions(**{**given, "max_new_tokens": new, "stop_token": self.end})
+        return options, [stop for stop in stops if stop]
 
-        def on_token(sequence: int, token: int) -> bool:
-            texts[sequence].push(token)
-            return texts[sequence].stopped
 
-        with self._adapter.using_products(self._products):
-            generate(self._model, tokens, options, on_token)
-        for text in texts:
-            text.finish()
-        return [text.text for text in texts]
+class PaddockLM(LM):
+    """Such a model as the harness wants it: in one process, on one device."""
+
+    def __init__(
+        self,
+        run: str,
+        tokens_at_once: int | str = 8192,
+        device: str | None = None,
+        batch_size: Any = None,
+        max_batch_size: Any = None,
+    ) -> None:
+        """The harness gives every model a device and a batch size, whether or not anybody asked for them. The device
+        that it names where nobody did is taken for auto; batches are bounded by their tokens instead."""
+        super().__init__()
+        usual = device in (None, UNASKED.get("device"))
+        self.asked = AskedModel(run, "auto" if usual else str(device), int(tokens_at_once))
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Scored]:
+        found = self.asked.score([self.asked.encode_pair(*request.args) for request in requests], disable_tqdm)
+        for request, scored in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood", request.args, scored)
+        return found
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Each text behind an end-of-text token, in windows that follow each other, those of all texts together."""
+        windows: list[Pair] = []
+        ends = [0]
+        for (text,) in (request.args for request in requests):
+            tokens = self.asked.encode(text)
+            rolling = get_rolling_token_windows(tokens, self.asked.end, self.asked.max_length, context_len=1)
+            windows += [make_disjoint_window(window) for window in rolling]
+            ends.append(len(windows))
+        scores = [score for score, _ in self.asked.score(windows, disable_tqdm)]
+        found = [sum(scores[begin:end]) for begin, end in zip(ends, ends[1:], strict=False)]
+        for request, total in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return found
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Those with the same settings together."""
+        alike: dict[str, list[int]] = {}
+        for number, request in enumerate(requests):
+            alike.setdefault(json.dumps(request.args[1], sort_keys=True), []).append(number)
+        found: dict[int, str] = {}
+        with tqdm(total=len(requests), disable=disable_tqdm) as bar:
+            for settings, numbers in alike.items():
+                texts = self.asked.write([requests[number].args[0] for number in numbers], json.loads(settings))
+                found |= zip(numbers, texts, strict=True)
+                bar.update(len(numbers))
+        for number, request in enumerate(requests):
+            self.cache_hook.add_partial("generate_until", request.args, found[number])
+        return [found[number] for number in range(len(requests))]
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ours(folder: Path) -> PaddockLM:
     found = PaddockLM(run=str(folder))
-    found._model.double()  # so that which token is the likeliest does not depend on rounding
+    found.asked.model.double()  # so that which token is the likeliest does not depend on rounding
     return found
 
 
@@ -91,7 +91,7 @@ def test_continuations(folder: Path, theirs: HFLM, tokens_at_once: int) -> None:
         *[("a", " b")] * 2,
     ]
     model = PaddockLM(run=str(folder), tokens_at_once=tokens_at_once)
-    model._model.double()
+    model.asked.model.double()
     expected = theirs.loglikelihood(asked("loglikelihood", *pairs))
     for found, wanted in zip(model.loglikelihood(asked("loglikelihood", *pairs)), expected, strict=True):
         assert found == (pytest.approx(wanted[0], rel=1e-5), wanted[1])
