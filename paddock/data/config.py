@@ -126,8 +126,8 @@ class CorpusConfig(TokensConfig):
     json_key: str = "text"
     """text: the key of JSON lines whose text is read."""
     samples: Literal["packed", "padded"] = "packed"
-    """packed: documents in a row, cut into windows of sequence_length (sequence packing); padded: a document a sample,
-    filled up with padding that no loss counts."""
+    """packed: documents in a row, cut into windows of sequence_length (sequence packing), where the reset_ options tell
+    them apart; padded: a document a sample, filled up with padding that no loss counts."""
     truncate: bool = False
     """padded: cut documents of more than sequence_length tokens and the one that is predicted last, and say how many;
     without it they are an error."""
@@ -148,8 +148,8 @@ class CorpusConfig(TokensConfig):
 
     @property
     def minds_document_ends(self) -> bool:
-        """Whether samples must know where documents end."""
-        return self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
+        """Whether samples must know where documents end. One that is a document needs not be told."""
+        return self.samples == "packed" and (self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss)
 
     @model_validator(mode="after")
     def _check(self) -> CorpusConfig:
@@ -168,9 +168,6 @@ class CorpusConfig(TokensConfig):
             ("document", "data.source text", self.source == "text"),
             ("json_key", "data.source text", self.source == "text"),
             ("truncate", "data.samples padded", self.samples == "padded"),
-            ("reset_position_ids", "data.samples packed", self.samples == "packed"),
-            ("reset_attention_mask", "data.samples packed", self.samples == "packed"),
-            ("eod_mask_loss", "data.samples packed", self.samples == "packed"),
         ):
             value = getattr(self, name)
             if not holds and value != type(self).model_fields[name].default:

@@ -156,12 +156,11 @@ def test_finetuning_takes_the_tokenizer_of_the_weights(trained_run: Path, capsys
 
 
 def test_a_document_a_sample(capsys: Captured) -> None:
-    whole = ["--data.reset-position-ids", "False", "--data.reset-attention-mask", "False", "--data.samples", "padded"]
-    room = ["--data.sequence-length", "8", "--model.context", "8"]
+    whole, room = ["--data.samples", "padded"], ["--data.sequence-length", "8", "--model.context", "8"]
     assert run(["train", *MAGIC, *whole, *room, "--run-dir", "run"]) == 4
     said = capsys.readouterr().err
     assert "of the corpus has" in said and "--data.truncate" in said and not Path("run").exists()
-    assert run(["train", *MAGIC, *whole, *room, "--data.truncate", "True", "--run-dir", "run"]) == 0
+    assert run(["train", *MAGIC, *whole, *room, "--data.truncate", "--run-dir", "run"]) == 0
     said = capsys.readouterr().err
     assert "documents have more than 9 tokens: they are cut\n" in said and "training documents and" in said
 

@@ -25,10 +25,7 @@ from paddock.training.run import engine_for
 
 PoolOf = Callable[[int], ProcessPool]
 LAYOUTS = ["dp4", "tp2,pp2"]
-SAMPLES: dict[str, dict[str, Any]] = {
-    "packed": {},
-    "padded": {"samples": "padded", "truncate": True, "reset_position_ids": False, "reset_attention_mask": False},
-}
+SAMPLES: dict[str, dict[str, Any]] = {"packed": {}, "padded": {"samples": "padded", "truncate": True}}
 
 
 def recipe_of(folder: Path, samples: str) -> Recipe:

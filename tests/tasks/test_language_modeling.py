@@ -82,6 +82,8 @@ def test_a_document_a_sample(tmp_path: Path) -> None:
     held_out = task.validation_samples()
     assert [int(task.count({"labels": sample["labels"]})) for sample in held_out] == [5, 6]
     assert task.notes() == []
+    told = task_over(tmp_path, [[2 + number % 6] for number in range(20)], samples="padded", reset_position_ids=True)
+    assert set(told.training_samples()[0]) == {"tokens", "labels"}  # positions count from 0 by themselves
     packed = task_over(tmp_path, [[2 + number % 6] for number in range(20)])
     assert task.fingerprint() == {**packed.fingerprint(), "data.samples": "padded"}
     assert task.held_out_fingerprint() == {**packed.held_out_fingerprint(), "data.samples": "padded"}

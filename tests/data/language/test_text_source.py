@@ -233,8 +233,7 @@ def test_text_where_tokens_are_expected(tmp_path: Path) -> None:
         ({"source": "indexed", "document": "file"}, r"data\.document = file(.|\n)*ignored(.|\n)*--data\.source text"),
         ({"source": "embedded", "json_key": "x"}, r"data\.json_key = x(.|\n)*ignored"),
         ({"truncate": True}, r"data\.truncate = True(.|\n)*ignored(.|\n)*--data\.samples padded"),
-        ({"samples": "padded", "eod_mask_loss": True}, r"data\.eod_mask_loss = True(.|\n)*--data\.samples packed"),
-        ({"samples": "padded", "reset_attention_mask": True}, r"data\.reset_attention_mask(.|\n)*ignored"),
+        ({"samples": "padded", "eod_mask_loss": True, "eod": 3}, r"data\.eod = 3(.|\n)*nothing looks for it"),
         (
             {"source": "text", "path": [0.5, "a", 0.5, "b"]},
             r"data\.path = 0\.5 a(.|\n)*weights are for corpora of tokens",
