@@ -90,7 +90,7 @@ def _of_corpus(data: DataConfig) -> dict[str, Any] | None:
     if not isinstance(data, TokensConfig) or data.source != "indexed" or data.path is None:
         return None
     folders = (tokenizer_folder(prefix) for _, prefix in parse_blend(data.path))
-    return next(({"kind": "folder", "path": str(folder)} for folder in folders if folder.is_dir()), None)
+    return next(({"kind": "folder", "path": str(folder)} for folder in folders if os.path.isdir(folder)), None)
 
 
 def _section(folder: Path, preferred: str) -> dict[str, Any] | None:

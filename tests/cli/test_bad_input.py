@@ -185,7 +185,8 @@ def test_a_corpus_of_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_validation_part_without_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with IndexedWriter(tmp_path / "small", vocab=512) as writer:
-        writer.add_document([1] * 400)
+        for _ in range(2):  # a single one would be split inside
+            writer.add_document([1] * 200)
     corpus = ["--data.source", "indexed", "--tokenizer.kind", "none", "--data.path", str(tmp_path / "small")]
     assert run(["train", *TINY, *corpus, "--run-dir", str(tmp_path / "run")]) == 4
     assert "the validation part is empty" in capsys.readouterr().err

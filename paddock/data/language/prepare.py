@@ -52,7 +52,7 @@ class Texts(Protocol):
         """Of all that decides which documents they are."""
 
     def describe(self) -> str:
-        """What they are, for people; whatever cannot be used of them is an error."""
+        """What they are, for people; empty, where nobody needs to be told. Whatever cannot be used is an error."""
 
     def texts(self) -> Iterator[str]: ...
 
@@ -112,8 +112,10 @@ def _learned(texts: Texts, data: TokensConfig, config: TokenizerConfig, vocab: i
     extra_ids = config.extra_ids or 0
 
     def learn() -> EngineTokenizer:
-        texts.describe()
-        return train_tokenizer(texts.texts(), vocab, config.end_of_text, extra_ids)
+        texts.describe()  # which looks at all of it
+        learned = train_tokenizer(texts.texts(), vocab, config.end_of_text, extra_ids)
+        texts.check_unchanged()
+        return learned
 
     return learned_folder(data, ("bpe 1", texts.digest, vocab, config.end_of_text, extra_ids), learn)
 
@@ -138,7 +140,8 @@ def _build(texts: Texts, tokenizer: TokenizerConfig | TokenizerFolder, folder: P
 
         (corpus,) = preprocess(job, Watch(advances=follow)).corpora
     texts.check_unchanged()
-    print_line(stderr_console(), f"prepared {described}: {corpus.tokens:,} tokens, kept in {kept_in}")
+    if described:
+        print_line(stderr_console(), f"prepared {described}: {corpus.tokens:,} tokens, kept in {kept_in}")
 
 
 def _check_corpus(corpus: IndexedTokens) -> None:
