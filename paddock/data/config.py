@@ -144,7 +144,7 @@ class CorpusConfig(TokensConfig):
         return super().describe() + (", a document a file" if self.document == "file" else "")
 
     def slides(self) -> bool:
-        return True
+        return self.samples == "packed"
 
     @property
     def minds_document_ends(self) -> bool:

@@ -7,6 +7,7 @@ models but their own; this file then stands for their command: `python -m paddoc
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -23,7 +24,7 @@ from tqdm import tqdm
 from paddock.data.loading.sampler import by_tokens
 from paddock.data.measuring.continuations import ask_for_last, is_right, join_continuations
 from paddock.devices import prepare, select
-from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
+from paddock.errors import ConfigError, DataError, UserError, bad_value, did_you_mean
 from paddock.inference.generation.generate import generate
 from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.generation.text_stream import StoppingText
@@ -195,7 +196,11 @@ def main() -> None:
 
     if "paddock" not in model_registry:
         model_registry.register("paddock", target=f"{__spec__.name}:{PaddockLM.__name__}")
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,13 @@ def test_the_harness_finds_the_entry_point() -> None:
     assert registry.get("paddock") is PaddockLM
 
 
+def harness(folder: Path, flags: str) -> subprocess.CompletedProcess[str]:
+    """Its command, in a folder where it can leave what it likes."""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "paddock.evaluation.harness", *flags.split()]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, env={**os.environ, **offline})
+
+
 def test_the_harness_by_its_own_command(folder: Path, tmp_path: Path) -> None:
     file = write_passages(tmp_path / "passages.jsonl", TEXTS)
     (tmp_path / "tasks").mkdir()
@@ -153,12 +160,8 @@ metric_list:
   - {{metric: acc, aggregation: mean, higher_is_better: true}}
 """
     )
-    flags = (
-        f"--model paddock --model_args run={folder} --tasks lambada_local --include_path tasks --output_path out.json"
-    )
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "paddock.evaluation.harness", *flags.split()]
-    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **offline})
+    named = f"--model paddock --model_args run={folder} --tasks lambada_local --include_path tasks"
+    result = harness(tmp_path, f"{named} --output_path out.json")
     assert result.returncode == 0, result.stderr
     (written,) = tmp_path.glob("out*.json")
     found = json.loads(written.read_text())["results"]["lambada_local"]
@@ -166,3 +169,5 @@ metric_list:
     expected = json.loads(same.stdout)
     assert found["acc,none"] == pytest.approx(expected["val.lambada_accuracy"])
     assert found["perplexity,none"] == pytest.approx(expected["val.lambada_perplexity"], rel=1e-4)
+    wrong = harness(tmp_path, named.replace(str(folder), "nowhere"))
+    assert wrong.returncode == 4 and "error: there is no nowhere" in wrong.stderr and "Traceback" not in wrong.stderr
