@@ -177,3 +177,9 @@ def test_every_part_of_any_corpus_can_be_measured_on() -> None:
         check_evaluation(recipe_from_dict(merge(load_recipe(name).to_dict(), {"evaluate": section})), 1)
     without = {"data": {"split": [1, 0, 1]}, "evaluate": {"split": "test"}}
     check_evaluation(tiny(**without), 1)
+
+
+def test_padded_samples_have_no_windows_that_slide() -> None:
+    sections = {"data": {"source": "text", "path": "any.txt", "samples": "padded"}, "evaluate": {"stride": 8}}
+    with pytest.raises(ConfigError, match=r"evaluate\.stride = 8(.|\n)*no windows that slide"):
+        check_evaluation(recipe_from_dict(merge(load_recipe("gpt2/tiny").to_dict(), sections)), 1)
