@@ -6,7 +6,8 @@ import gzip
 import json
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from paddock.data.config import CorpusConfig, TokenizerConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language import prepare as preparing
+from paddock.data.language import text_files
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.errors import ConfigError, DataError, UserError
 
@@ -91,6 +93,26 @@ def test_it_is_made_once_and_says_what_it_is(
     first.tokenizer.save(tmp_path / "run")
     kept = TokenizerConfig(kind="file", path=str(tmp_path / "run" / "tokenizer.json"))
     assert prepare(text(tmp_path, str(tmp_path / "moved.txt")), kept, 400).prefixes == first.prefixes
+
+
+def test_how_far_it_is_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: dict[str, list[int]] = {}
+
+    @contextmanager
+    def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+        shown[title] = [total, 0]
+
+        def advance(count: int) -> None:
+            shown[title][1] += count
+
+        yield advance
+
+    for module in (preparing, text_files):
+        monkeypatch.setattr(module, "byte_progress_bar", bar)
+    paths = [write(tmp_path, name) for name in ("a.txt", "b.jsonl", "c.txt.gz")]
+    prepare(text(tmp_path, *paths), TRAINED, 400)
+    size = sum(map(os.path.getsize, paths))
+    assert shown == {title: [size, size] for title in ("checking", "reading", "tokenizing")}
 
 
 def change_content(folder: Path) -> None:
