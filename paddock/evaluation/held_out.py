@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from paddock.data.loading.loader import BatchLoader
 from paddock.data.loading.sampler import by_length, by_tokens, evaluation_batches
 from paddock.evaluation.text_scores import TextScorer, text_metrics
-from paddock.evaluation.written import judge_written
-from paddock.models.model import Model
+from paddock.evaluation.written import OpenModel, judge_written, whole_model
 from paddock.parallel.engine import Engine
 from paddock.parallel.placement import to_device
 from paddock.parallel.world import World
@@ -29,13 +29,14 @@ def evaluate(
     workers: int = 0,
     writing: Writing | None = None,
     on_found: Callable[[Judgement], None] | None = None,
+    open_model: OpenModel | None = None,
 ) -> dict[str, float]:
     """Metrics over the first `limit` samples (None: all), of what all processes found together; `on_found` gets that.
 
-    `workers` processes read the samples, as in training; none is a thread. With `writing`, models that are whole in
-    each process also write what they make of the samples.
+    `workers` processes read the samples, as in training; none is a thread. With `writing`, the model also writes what
+    it makes of the samples: `open_model` gives one that can, where no process has the whole of the engine's.
     """
-    scorer = TextScorer(writing.language) if writing is not None and engine.has_whole_model else None
+    scorer = TextScorer(writing.language) if writing is not None else None
     count = len(samples) if limit is None else min(limit, len(samples))
     data, rank = engine.mesh.layout.data, engine.mesh.data_rank
     shares = [batches_of_replica(samples, count, data, replica, micro) for replica in range(data)]
@@ -53,9 +54,8 @@ def evaluate(
             if on_batch is not None:
                 on_batch(number, len(rounds))
     if writing is not None and scorer is not None:
-        (model,) = engine.models
-        assert isinstance(model, Model), "rules.py admits whole models only"
-        found.add(judge_written(writing, model, [index for part in parts for index in part], scorer))
+        opened = open_model or partial(whole_model, *engine.models)
+        found.add(judge_written(writing, [index for part in parts for index in part], scorer, opened))
     engine.train()
     everything = Judgement()
     for told in world.all_gather(json.dumps(asdict(found))):

@@ -16,7 +16,7 @@ from paddock.devices.config import WeightFormat
 from paddock.errors import ConfigError, bad_value, did_you_mean
 from paddock.inference.generation.generate import Limits
 from paddock.inference.generation.options import GenerationOptions
-from paddock.inference.generation.scribe import Continuation, Scribe
+from paddock.inference.generation.text_generator import Continuation, TextGenerator
 from paddock.inference.trained import Trained, need_tokenizer, open_trained
 from paddock.models.config import IGNORED
 from paddock.models.layers.packing import set_format
@@ -80,9 +80,9 @@ class LoadedModel:
             raise bad_value("stop", repr(stop), "it is a list of texts before which to end", 'such as ["\\n"]')
         chosen = GenerationOptions(**{"max_new_tokens": 64, **options})
         chosen.check()
-        scribe = Scribe(self._trained, chosen, stop, Limits())
+        generator = TextGenerator(self._trained, chosen, stop, Limits())
         found: list[Continuation] = []
-        pieces = scribe.pieces(texts, found)
+        pieces = generator.pieces(texts, found)
         if stream:
             return pieces
         for _ in pieces:

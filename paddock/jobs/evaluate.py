@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,10 @@ def work(payload: dict[str, Any]) -> None:
     """One process's part in an evaluation; the first writes the result."""
     from paddock.devices import select
     from paddock.evaluation.held_out import evaluate as measure
+    from paddock.evaluation.written import Write, model_in_parts
     from paddock.inference.trained import load_any_weights
     from paddock.models.build import optimize_for_inference
+    from paddock.models.model import Model
     from paddock.parallel.world import join_world
     from paddock.tasks.task import Judgement
     from paddock.telemetry.terminal import progress_bar
@@ -74,6 +77,13 @@ def work(payload: dict[str, Any]) -> None:
                 print(f"note: {note}", file=sys.stderr)
         optimize_for_inference(engine.models)
         found: list[Judgement] = []
+
+        def in_parts() -> AbstractContextManager[Write | None]:
+            def fill(model: Model) -> None:
+                load_any_weights([model], recipe.checkpoint.load or "")
+
+            return model_in_parts(recipe.model, fill, engine.mesh.layout, world)
+
         started = time.perf_counter()
         with progress_bar("evaluate", visible=world.is_main) as on_batch:
             metrics = measure(
@@ -86,6 +96,7 @@ def work(payload: dict[str, Any]) -> None:
                 workers=recipe.data.workers,
                 writing=task.writing(during_training=False),
                 on_found=found.append,
+                open_model=None if engine.has_whole_model else in_parts,
             )
         seconds = time.perf_counter() - started
         if not world.is_main:

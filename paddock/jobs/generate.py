@@ -20,8 +20,8 @@ from paddock.files import open_stream, scratch_folder
 from paddock.inference.generation.generate import Limits
 from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.generation.records import Records, read_records
-from paddock.inference.generation.scribe import Continuation, Scribe
-from paddock.inference.generation.writer import Writer, check_layout, open_writer
+from paddock.inference.generation.replica_leader import ReplicaLeader, check_layout, lead_replica
+from paddock.inference.generation.text_generator import Continuation, TextGenerator
 from paddock.inference.trained import read_trained_config
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
@@ -128,23 +128,23 @@ def work(payload: dict[str, Any]) -> bool:
         size = read_trained_config(job.source).num_parameters()
         products = json.dumps(world.adapter.choose_products("auto", size) if world.is_main else {})
         stack.enter_context(world.adapter.using_products(json.loads(world.broadcast(products))))
-        writer = stack.enter_context(open_writer(job.source, ParallelConfig(**job.parallel), world, job.format))
-        if writer is not None:
-            _write(job, writer, payload)
+        leader = stack.enter_context(lead_replica(job.source, ParallelConfig(**job.parallel), world, job.format))
+        if leader is not None:
+            _write(job, leader, payload)
         return world.is_main
 
 
-def _write(job: TextJob, writer: Writer, payload: dict[str, Any]) -> None:
+def _write(job: TextJob, leader: ReplicaLeader, payload: dict[str, Any]) -> None:
     """What a process that leads does: block after block, of which it writes its share."""
     limits = Limits(job.sequences, job.cache_bytes)
-    scribe = Scribe(writer.trained, job.options, job.stops, limits, writer.replica)
-    prompts, texts, main = Path(payload["prompts"]), Path(payload["texts"]), writer.number == 0
+    generator = TextGenerator(leader.trained, job.options, job.stops, limits, leader.replica)
+    prompts, texts, main = Path(payload["prompts"]), Path(payload["texts"]), leader.number == 0
     records = Records(texts, job.settings(), job.options.num_return_sequences)
     blocks = _blocks(prompts, records, job.options.num_return_sequences) if main else iter(())
     with progress_bar("generate", visible=main and not payload["live"]) as on_block:
-        while block := json.loads(writer.gather(json.dumps(next(blocks, []) if main else []))[0]):
-            mine = _texts(scribe, block[writer.number :: writer.replicas], live=payload["live"])
-            everyone = [deque(json.loads(told)) for told in writer.gather(json.dumps(mine))]
+        while block := json.loads(leader.gather(json.dumps(next(blocks, []) if main else []))[0]):
+            mine = _texts(generator, block[leader.number :: leader.replicas], live=payload["live"])
+            everyone = [deque(json.loads(told)) for told in leader.gather(json.dumps(mine))]
             if main:
                 turns = [everyone[place % len(everyone)] for place in range(len(block))]
                 records.add([turn.popleft() for turn in turns for _ in range(job.options.num_return_sequences)])
@@ -170,13 +170,13 @@ def _blocks(path: Path, records: Records, copies: int) -> Iterator[list[tuple[in
             yield block
 
 
-def _texts(scribe: Scribe, block: list[tuple[int, str]], *, live: bool) -> list[dict[str, Any]]:
+def _texts(generator: TextGenerator, block: list[tuple[int, str]], *, live: bool) -> list[dict[str, Any]]:
     """What becomes of numbered prompts; with `live`, of the only one, it is shown as it comes."""
     numbers, prompts = [number for number, _ in block], [prompt for _, prompt in block]
     found: list[Continuation] = []
-    if live and scribe.continues:
+    if live and generator.continues:
         show_text(prompts[0])
-    for _, piece in scribe.pieces(prompts, found, numbers):
+    for _, piece in generator.pieces(prompts, found, numbers):
         if live:
             show_text(piece)
     if live:

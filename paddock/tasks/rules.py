@@ -185,9 +185,8 @@ def check_writing(data: SequencePairsData, vocabulary: int, parallel: ParallelCo
         raise bad_value(
             "data.generate",
             "always",
-            f"with parallel.{cut} = {getattr(parallel, cut)} no process has the whole model, which writing needs",
-            "set --data.generate after_training and then run `paddock evaluate RUN` in one process or with "
-            "--parallel.data alone",
+            f"with parallel.{cut} = {getattr(parallel, cut)} no process has the whole model, as it must in training",
+            "set --data.generate after_training, and then run `paddock evaluate RUN`, which writes in any layout",
         )
 
 

@@ -38,6 +38,9 @@ PATIENCE = 1500.0
 """Seconds that one piece of work may take before the pool gives it up."""
 GRACE = 60.0
 """Seconds that the others get to say what they saw, once one process has failed."""
+MANY_THREADS = 64
+"""In a process. Every group that work made leaves some behind, which wake a hundred times a second for ever: with two
+hundred of them, processes that wait for work take a tenth of a core each. Such a pool starts anew."""
 
 
 class WorkFailed(RuntimeError):
@@ -86,6 +89,8 @@ class ProcessPool:
         if len(results) < self.size:
             self.close()
             raise WorkFailed(errors, traces or {-1: f"no answer within {patience:.0f} s"})
+        if _num_threads(self._processes[0].pid) > MANY_THREADS:
+            self.close()
         return [results[rank] for rank in range(self.size)]
 
     def close(self) -> None:
@@ -122,6 +127,14 @@ class ProcessPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _num_threads(pid: int | None) -> int:
+    """Of a process; 1 where that cannot be told."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 1
 
 
 def _serve(pipe: Connection, rank: int, size: int, meeting: str) -> None:

@@ -12,8 +12,8 @@ from collections import deque
 import torch
 
 from paddock.inference.generation.beam_search import BeamSearch
-from paddock.inference.generation.choosing import Placed, Row, choose_next
 from paddock.inference.generation.decoder import Decoder, Moves, Pass
+from paddock.inference.generation.next_tokens import Placed, Row, choose_next
 from paddock.inference.generation.requests import Event, Request
 
 CHUNK = 1024

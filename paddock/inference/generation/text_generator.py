@@ -24,7 +24,7 @@ class Continuation:
     """Whether the text goes on where the prompt ends, rather than answering it."""
 
 
-class Scribe:
+class TextGenerator:
     """Continues texts, or answers them where the model reads what it is given. A text ends before the first of the
     `stops` that comes."""
 

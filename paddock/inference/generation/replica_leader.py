@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ from paddock.inference.trained import Trained, open_trained, read_trained_config
 from paddock.models.build import build_part, complete_part
 from paddock.models.config import ModelConfig
 from paddock.models.layers.packing import set_format
-from paddock.models.model import Model
+from paddock.models.model import Model, allocate
 from paddock.parallel.config import Layout, ParallelConfig, derive_layout
 from paddock.parallel.legality import check_pipeline, check_tensor
-from paddock.parallel.mesh import build_mesh
+from paddock.parallel.mesh import Mesh, build_mesh
 from paddock.parallel.stage import Stage
 from paddock.parallel.world import World, gather_texts
 
 
 @dataclass(frozen=True)
-class Writer:
+class ReplicaLeader:
     """One of the processes that lead: there is one for every replica of the model, and each writes its own prompts."""
 
     trained: Trained
@@ -40,19 +40,17 @@ class Writer:
 
 
 @contextmanager
-def open_writer(
+def lead_replica(
     source: str, parallel: ParallelConfig, world: World, format: WeightFormat = "float32"
-) -> Iterator[Writer | None]:
-    """The model that `source` names, with weights in a format, each process with its part of it. Gives a writer where a
+) -> Iterator[ReplicaLeader | None]:
+    """The model that `source` names, with weights in a format, each process with its part of it. Gives a leader where a
     process leads; the others do what theirs says until it leaves, and get None then."""
     if world.size == 1:
         trained = open_trained(source, world.device)
         set_format(trained.model, format)
-        yield Writer(trained, None)
+        yield ReplicaLeader(trained, None)
         return
-    layout = derive_layout(parallel, world.size)
-    mesh = build_mesh(layout, world.rank, world.device.type, reversed_stages=True)
-    assert mesh.grid is not None
+    mesh = build_mesh(derive_layout(parallel, world.size), world.rank, world.device.type, reversed_stages=True)
     parts: list[Stage] = []
 
     def build(config: ModelConfig) -> Model:
@@ -61,17 +59,48 @@ def open_writer(
         return parts[0].model
 
     trained = open_trained(source, world.device, build, tells=world.is_main)
-    complete_part(parts[0], mesh)
-    set_format(trained.model, format)
-    replica = Replica(parts[0], mesh, world.device)
-    leaders = dist.new_group(mesh.grid.mesh[-1, :, 0].tolist(), backend="gloo") if layout.data > 1 else None
+    leaders = _leaders(mesh)
+    with _joined(parts[0], mesh, world, format) as replica:
+        yield None if replica is None else ReplicaLeader(trained, replica, mesh.data_rank, mesh.layout.data, leaders)
+
+
+@contextmanager
+def lead_replica_of(
+    config: ModelConfig, fill: Callable[[Model], object], layout: Layout, world: World
+) -> Iterator[Replica | None]:
+    """The same for a model that is known by its config, of whose weights each process has its part filled."""
+    mesh = build_mesh(layout, world.rank, world.device.type, reversed_stages=True)
+    stage = build_part(config, ParallelConfig(tensor=layout.tensor, pipeline=layout.pipeline), mesh)
+    assert isinstance(stage.model, Model)
+    allocate(stage, world.device)
+    fill(stage.model)
+    with _joined(stage, mesh, world) as replica:
+        yield replica
+
+
+@contextmanager
+def _joined(stage: Stage, mesh: Mesh, world: World, format: WeightFormat = "float32") -> Iterator[Replica | None]:
+    """Put a part that has its weights to use: gives the replica to the process that leads it, and None to the others,
+    once they have done what it said."""
+    complete_part(stage, mesh)
+    assert isinstance(stage.model, Model)
+    set_format(stage.model, format)
+    replica = Replica(stage, mesh, world.device)
     if not replica.leads:
         follow(replica)
         yield None
         return
-    assert leaders is None or isinstance(leaders, dist.ProcessGroup)
     with leading(replica):
-        yield Writer(trained, replica, mesh.data_rank, layout.data, leaders)
+        yield replica
+
+
+def _leaders(mesh: Mesh) -> dist.ProcessGroup | None:
+    """Those that lead the replicas, where there are several. Called by all processes of the job."""
+    if mesh.layout.data == 1:
+        return None
+    assert mesh.grid is not None
+    made = dist.new_group(mesh.grid.mesh[-1, :, 0].tolist(), backend="gloo")
+    return made if isinstance(made, dist.ProcessGroup) else None
 
 
 def check_layout(source: str, parallel: ParallelConfig, world: int) -> Layout:
