@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -48,6 +49,22 @@ class DeviceProcessGroup(dist.ProcessGroup):
 
     def getBackendName(self) -> str:
         return self._library
+
+    @property
+    def group_name(self) -> str:
+        """torch asks C++ for it, which does not ask back."""
+        return self._name
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Where objects are put that torch sends as tensors."""
+        return [torch.device(self._device.name)]
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    def _set_group_desc(self, description: str) -> None:
+        pass
 
     def barrier(self, options: Any = None) -> Any:
         return self._gloo.barrier(options) if options is not None else self._gloo.barrier()

@@ -80,7 +80,21 @@ def install(name: str, settings: Settings) -> SimulatedDevice:
     if device.name != adapter.torch_type:
         raise RuntimeError(f"this process has a simulated {device.name} already, and torch takes no other")
     _installation.change(settings)
+    if settings.count:
+        _check_gradients(device)
     return device
+
+
+def _check_gradients(device: SimulatedDevice) -> None:
+    """An error, if torch has no thread for the device's backward passes: it starts one for every device that it knows
+    when anything goes backward for the first time."""
+    import torch
+
+    number = torch.ones(1, device=device.name, requires_grad=True)
+    try:
+        number.sum().backward()
+    except RuntimeError as error:
+        raise RuntimeError(f"bring the simulated {device.name} to this process before its first backward pass") from error
 
 
 def adapter_for(name: str) -> DeviceAdapter:
