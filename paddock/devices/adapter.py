@@ -69,8 +69,9 @@ class DeviceAdapter:
 
         return torch.device(self.torch_type, local_rank)
 
-    def activate(self, local_rank: int) -> None:
-        """Make the device of this process the current one."""
+    def activate(self, local_rank: int) -> torch.device:
+        """Make the device of this process the current one; gives it, by the number that torch then has for it: a
+        plug-in may show every process its own device alone."""
         import torch
 
         count = self.count()
@@ -81,6 +82,7 @@ class DeviceAdapter:
                 fix=f"--nproc-per-node {count}, or fewer" if count else "paddock doctor",
             )
         torch.accelerator.set_device_index(local_rank)
+        return self.torch_device(torch.accelerator.current_device_index())
 
     def count(self) -> int:
         """How many devices this process can see."""

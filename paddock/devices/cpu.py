@@ -36,8 +36,8 @@ class CpuAdapter(DeviceAdapter):
 
         return torch.device("cpu")
 
-    def activate(self, local_rank: int) -> None:
-        pass
+    def activate(self, local_rank: int) -> torch.device:
+        return self.torch_device(local_rank)
 
     def count(self) -> int:
         return 1

@@ -106,8 +106,7 @@ def join_world(adapter: DeviceAdapter) -> Iterator[World]:
     global _host_group
     place = place_in_job()
     prepare(adapter)
-    adapter.activate(place.local_rank)
-    device = adapter.torch_device(place.local_rank)
+    device = adapter.activate(place.local_rank)
     _host_group = control = _meet(place, adapter.backend) if place.world_size > 1 else None
     try:
         yield World(place.rank, place.world_size, adapter, device, control)
