@@ -89,7 +89,9 @@ class DeviceProcessGroup(dist.ProcessGroup):
         if not isinstance(value, Tensor):
             return value
         if not self._device.owns(value):
-            raise RuntimeError(f"{self._library} moves tensors of {self._device.name}, and this one is on {value.device}")
+            raise RuntimeError(
+                f"{self._library} moves tensors of {self._device.name}, and this one is on {value.device}"
+            )
         return on_host(value)
 
 

@@ -94,7 +94,9 @@ def _check_gradients(device: SimulatedDevice) -> None:
     try:
         number.sum().backward()
     except RuntimeError as error:
-        raise RuntimeError(f"bring the simulated {device.name} to this process before its first backward pass") from error
+        raise RuntimeError(
+            f"bring the simulated {device.name} to this process before its first backward pass"
+        ) from error
 
 
 def adapter_for(name: str) -> DeviceAdapter:
@@ -152,7 +154,9 @@ def install_from(name: str, settings: str) -> None:
     """Called by a package that `write_package` made, when it is imported."""
     values = json.loads(settings)
     values["injections"] = tuple(Injection(**one) for one in values["injections"])
-    install(name, Settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}))
+    install(
+        name, Settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    )
 
 
 def write_package(folder: Path, name: str = NAME, **changes: Any) -> None:

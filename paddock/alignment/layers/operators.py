@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paddock.alignment.closeness import SAME, Distance, distance, tolerance
-from paddock.alignment.layers import Direction, PartRunner, Reference
-from paddock.alignment.modules import ModuleTrace
+from paddock.alignment.layers.closeness import SAME, Distance, distance, tolerance
+from paddock.alignment.layers.comparison import Direction
+from paddock.alignment.layers.modules import ModuleTrace
+from paddock.alignment.layers.parts import PartRunner, Reference
 
 NO_VALUES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 """Operators whose result is whatever lies in memory."""
@@ -85,7 +86,7 @@ class OperatorReplay(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self._calls += 1
-        if not self._comparable(func, (args, kwargs)):
+        if not compares(func, (args, kwargs), self._device):
             return func(*args, **kwargs)
         given = self._on_reference((args, kwargs))
         found = func(*args, **kwargs)
@@ -98,14 +99,6 @@ class OperatorReplay(TorchDispatchMode):
         for result, right in zip(results, wanted, strict=True):
             result.copy_(right)
         return found
-
-    def _comparable(self, func: Any, given: Any) -> bool:
-        """Whether it computes numbers on the device, that do not depend on chance."""
-        name = func.__name__.partition(".")[0]
-        if name in NO_VALUES or torch.Tag.nondeterministic_seeded in func.tags or func.is_view:
-            return False
-        tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
-        return any(tensor.device == self._device and tensor.is_floating_point() for tensor in tensors)
 
     def _on_reference(self, given: Any) -> Any:
         """What an operator is given, copied: it may write into it."""
@@ -141,6 +134,15 @@ class OperatorReplay(TorchDispatchMode):
                 OperatorFinding(str(func), self._trace.current, self._direction, self._calls, apart, allowed, kept)
             )
             return
+
+
+def compares(func: Any, given: Any, device: torch.device) -> bool:
+    """Whether an operator computes numbers on the device, that do not depend on chance."""
+    name = func.__name__.partition(".")[0]
+    if name in NO_VALUES or torch.Tag.nondeterministic_seeded in func.tags or func.is_view:
+        return False
+    tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
+    return any(tensor.device == device and tensor.is_floating_point() for tensor in tensors)
 
 
 def _results(func: Any, given: Any, returned: Any) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -27,8 +28,8 @@ class ModuleTrace:
 
     def __enter__(self) -> ModuleTrace:
         for name, module in self._model.named_modules():
-            self._handles.append(module.register_forward_pre_hook(lambda *_, name=name: self._stack.append(name)))
-            self._handles.append(module.register_forward_hook(self._leave, with_kwargs=True, always_call=True))
+            self._handles.append(module.register_forward_pre_hook(partial(self._enter, name), with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
         return self
 
     def __exit__(
@@ -41,12 +42,16 @@ class ModuleTrace:
         """What no module made belongs to whatever is outside of them."""
         self._assign(outputs)
 
-    def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._assign(_tensors((args, kwargs)))  # what led here was made by whoever calls the module
+        self._stack.append(name)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         self._assign(_tensors(output))
         self._stack.pop()
 
     def _assign(self, outputs: Iterable[Tensor]) -> None:
-        """Nodes between these tensors and what is known already are the current module's: inner ones left before."""
+        """Nodes between these tensors and those that belong to somebody are the current module's."""
         owner = self._stack[-1]
         todo = [tensor.grad_fn for tensor in outputs]
         while todo:

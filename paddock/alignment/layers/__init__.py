@@ -1,0 +1,1 @@
+"""A device beside the reference, layer by layer and operator by operator of one training step."""

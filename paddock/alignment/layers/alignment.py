@@ -1,0 +1,179 @@
+"""A recipe's training step on a device, beside the reference: aligned, or the layer and the operator that are not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paddock.alignment.layers.comparison import Compared, OnTensor, align_parts
+from paddock.alignment.layers.operators import OperatorFinding, find_operators
+from paddock.alignment.layers.parts import PartRunner, Reference
+from paddock.alignment.layers.reproduction import write_reproduction
+from paddock.alignment.layers.update import compare_update
+from paddock.config.recipe import Recipe
+from paddock.config.rules import arithmetic_of
+from paddock.devices import DeviceAdapter
+from paddock.errors import CheckFailed
+from paddock.inference.trained import load_any_weights
+from paddock.models.layers.initialization import initialize
+from paddock.models.model import Model
+from paddock.models.registry import build_model, example_batch
+from paddock.training.compilation import compile_units
+from paddock.training.precision import autocast_for
+
+MOST_EXAMINED = 3
+"""Parts that went wrong and are looked into, operator by operator."""
+OnPart = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class LayerAlignment:
+    """What came of it."""
+
+    recipe: str
+    device: str
+    reference: str
+    number_type: str
+    compared: Sequence[Compared]
+    operators: Sequence[OperatorFinding] = ()
+    scripts: Sequence[Path] = ()
+    """Each shows one of the operators' errors by itself."""
+    reference_seconds: float | None = None
+    """What the reference took for the step."""
+    seconds: float | None = None
+    """What all of it took."""
+
+    @property
+    def failures(self) -> list[Compared]:
+        return [one for one in self.compared if not one.agrees]
+
+    @property
+    def aligned(self) -> bool:
+        return not self.failures
+
+    @property
+    def culprit(self) -> str | None:
+        """The module that computes wrong numbers: an operator's where one was found, else the part."""
+        if self.operators:
+            return self.operators[0].module
+        return self.failures[0].part if self.failures else None
+
+    def to_dict(self) -> dict[str, Any]:
+        facts = ("recipe", "device", "reference", "number_type", "aligned", "culprit", "reference_seconds", "seconds")
+        return {
+            **{name: getattr(self, name) for name in facts},
+            "compared": len(self.compared),
+            "failures": [asdict(one) for one in self.failures],
+            "operators": [
+                {
+                    **{
+                        name: value
+                        for name, value in vars(one).items()
+                        if name not in ("arguments", "distance", "allowed")
+                    },
+                    "distance": asdict(one.distance),
+                    "allowed": asdict(one.allowed),
+                }
+                for one in self.operators
+            ],
+            "scripts": [str(path) for path in self.scripts],
+        }
+
+    def raise_if_different(self) -> None:
+        """Raise CheckFailed if the device computes something else."""
+        if self.aligned:
+            return
+        first = self.failures[0]
+        where = f"{len({one.part for one in self.failures})} of {len({one.part for one in self.compared})} parts"
+        raise CheckFailed(
+            f"{self.device} is not aligned with {self.reference}: {where} differ",
+            why=f"{first.part}, {first.direction}: {first.tensor} is {first.distance.whole:.2g} away, and "
+            f"{first.allowed.whole:.2g} would be rounding"
+            + (f"; {self.operators[0].operator} in {self.operators[0].module}" if self.operators else ""),
+        )
+
+
+def align_layers(
+    name: str,
+    recipe: Recipe,
+    device: DeviceAdapter,
+    reference: DeviceAdapter,
+    *,
+    compiled: bool = False,
+    folder: Path | None = None,
+    on_part: OnPart | None = None,
+    on_tensor: OnTensor | None = None,
+    prepare_model: Callable[[Model], None] | None = None,
+) -> LayerAlignment:
+    """Compare one training step of the recipe's model, without dropout, on random samples. Scripts that show what is
+    wrong go to `folder`. `prepare_model` may change the device's model before the step."""
+    config = recipe.model.without_dropout()
+    micro = arithmetic_of(recipe, 1).batch.micro
+    batch = example_batch(config, micro, recipe.data.sample_shape(), seed=recipe.train.seed)
+    started = time.perf_counter()
+    expected = Reference(PartRunner(_model(recipe, reference), batch))
+    reference_seconds = time.perf_counter() - started
+    model = _model(recipe, device)
+    if compiled:
+        compile_units(model.unit_modules(), "on", device, config.num_parameters())
+    if prepare_model is not None:
+        prepare_model(model)
+    number_type = getattr(torch, recipe.precision.compute)
+    runner = PartRunner(model, batch, _autocast(recipe, device))
+    compared: list[Compared] = []
+    operators: list[OperatorFinding] = []
+    examined = 0
+    for number, found in enumerate(align_parts(expected, runner, number_type, on_tensor), start=1):
+        compared += found
+        if any(not one.agrees for one in found) and examined < MOST_EXAMINED and not compiled:
+            examined += 1
+            operators += find_operators(found[0].part, expected, runner, number_type)
+        if on_part is not None:
+            on_part(number, len(runner.parts) + 1)
+    compared += compare_update(expected.runner.model, model, expected.gradients, recipe.optimizer)
+    operators.sort(key=lambda one: -one.excess)
+    scripts = [] if folder is None else _scripts(operators, folder, device, reference)
+    return LayerAlignment(
+        name,
+        device.name + (", compiled" if compiled else ""),
+        reference.name,
+        recipe.precision.compute,
+        compared,
+        operators,
+        scripts,
+        reference_seconds,
+        time.perf_counter() - started,
+    )
+
+
+def _scripts(
+    operators: Sequence[OperatorFinding], folder: Path, device: DeviceAdapter, reference: DeviceAdapter
+) -> list[Path]:
+    """One for every operator that is wrong: where it is worst, and its numbers are not too many."""
+    found: dict[str, Path] = {}
+    for one in operators:
+        if one.operator not in found and len(found) < MOST_EXAMINED:
+            script = write_reproduction(one, folder, device.torch_type, reference.torch_type, device.package)
+            found |= {} if script is None else {one.operator: script}
+    return list(found.values())
+
+
+def _model(recipe: Recipe, adapter: DeviceAdapter) -> Model:
+    """The recipe's model on a device, with the weights that a run would begin from."""
+    model = build_model(recipe.model.without_dropout())
+    if recipe.checkpoint.load is None:
+        initialize(model, recipe.train.seed)
+    else:
+        load_any_weights([model], recipe.checkpoint.load)
+    return model.to(adapter.torch_device(0)).train()
+
+
+def _autocast(recipe: Recipe, adapter: DeviceAdapter) -> Callable[[], AbstractContextManager[Any]]:
+    return nullcontext if recipe.precision.compute == "float32" else partial(autocast_for, recipe.precision, adapter)

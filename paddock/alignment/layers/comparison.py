@@ -1,0 +1,124 @@
+"""A device against the reference, part by part of one training step: which layer goes wrong, and by how much.
+
+Every part is given the reference's inputs and the reference's gradients from behind, so that no error of one part
+reaches another. Nothing is kept but the reference's own step: the device computes a part, it is compared, and it is
+forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from paddock.alignment.layers.closeness import FAR, SAME, Distance, distance, move, tolerance, unremarkable
+from paddock.alignment.layers.parts import PartRunner, Reference, Step
+
+Direction = Literal["forward", "backward", "update"]
+OnTensor = Callable[["Compared", Tensor], None]
+"""Hears of every tensor that the device computed."""
+SEED = 5
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One tensor of a part, on the device beside the reference."""
+
+    part: str
+    direction: Direction
+    tensor: str
+    """`output x`, `gradient of x`, `gradient of attention.query.weight` …"""
+    distance: Distance
+    allowed: Distance
+    noise: Distance = SAME
+    """What the device differs from itself by, when it computes the same once more."""
+
+    @property
+    def agrees(self) -> bool:
+        return self.distance.within(self.allowed)
+
+
+def align_parts(
+    reference: Reference, device: PartRunner, number_type: torch.dtype, on_tensor: OnTensor | None = None
+) -> Iterator[list[Compared]]:
+    """Every tensor that the device computes of one training step, beside the reference's: parts in the order in which
+    they run, of each what it makes and then the gradients."""
+    for part in device.parts:
+        yield compare_part(part, reference, device, number_type, on_tensor)
+
+
+def compare_part(
+    part: str,
+    reference: Reference,
+    device: PartRunner,
+    number_type: torch.dtype,
+    on_tensor: OnTensor | None = None,
+) -> list[Compared]:
+    """What the device makes of a part. Where that is more than a few roundings away, or `on_tensor` wants to know, the
+    tolerance is found by moving the reference, and the noise by letting the device compute once more."""
+    expected, usual = _tensors(reference.steps[part]), unremarkable(number_type)
+    computed = _computed(device, reference, part)
+    found = _distances(computed, expected)
+    if on_tensor is None and all(one.within(usual) for one in found.values()):
+        return [_compared(part, name, found[name], usual) for name in expected]
+    moved = _distances(_computed(_Moved(reference.runner, number_type), reference, part), expected)
+    noise = _distances(_computed(device, reference, part), computed)
+    compared = {
+        name: _compared(part, name, found[name], tolerance(moved[name], number_type), noise[name]) for name in expected
+    }
+    for name, one in compared.items() if on_tensor is not None else ():
+        if name in computed:
+            on_tensor(one, computed[name])
+    return list(compared.values())
+
+
+class _Moved:
+    """The reference, from inputs and weights that were moved by a rounding."""
+
+    def __init__(self, runner: PartRunner, number_type: torch.dtype) -> None:
+        self._runner, self._number_type = runner, number_type
+
+    def compute(self, part: str, step: Step, behind: Mapping[str, Tensor]) -> Step:
+        model, seed = self._runner.model, SEED
+        parameters = dict(model.named_parameters())
+        kept = {name: parameter.detach().clone() for name, parameter in parameters.items() if _used(step, name)}
+        with torch.no_grad():
+            for name, values in move(kept, self._number_type, seed).items():
+                parameters[name].copy_(values)
+        try:
+            again = self._runner.forward(part, move(step.inputs, self._number_type, seed + 1))
+            self._runner.backward(again, move(behind, self._number_type, seed + 2))
+        finally:
+            with torch.no_grad():
+                for name, values in kept.items():
+                    parameters[name].copy_(values)
+        return again
+
+
+def _used(step: Step, name: str) -> bool:
+    return f"gradient of {name}" in step.gradients
+
+
+def _computed(side: PartRunner | _Moved, reference: Reference, part: str) -> dict[str, Tensor]:
+    """All tensors of a part, from the reference's inputs and gradients."""
+    given, behind = reference.steps[part], reference.behind[part]
+    if isinstance(side, _Moved):
+        return _tensors(side.compute(part, given, behind))
+    step = side.forward(part, given.inputs)
+    side.backward(step, behind)
+    return _tensors(step)
+
+
+def _tensors(step: Step) -> dict[str, Tensor]:
+    return {**{f"output {name}": tensor for name, tensor in step.outputs.items()}, **step.gradients}
+
+
+def _distances(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Distance]:
+    return {name: distance(found[name], one.to("cpu")) if name in found else FAR for name, one in expected.items()}
+
+
+def _compared(part: str, name: str, found: Distance, allowed: Distance, noise: Distance = SAME) -> Compared:
+    return Compared(part, "forward" if name.startswith("output ") else "backward", name, found, allowed, noise)

@@ -1,0 +1,129 @@
+"""What a device computed of one training step, in one small file: made on one machine, compared on another.
+
+A tensor is kept as its norm and as a sketch: its numbers, each with a sign that follows from its place, summed into a
+few dozen. The sketches of two tensors are about as far apart as the tensors are (within a few tenths of that), whatever
+their size; so an error that is many times what it may be shows, and the file has a kilobyte or two a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from paddock.alignment.layers.closeness import Distance
+from paddock.alignment.layers.comparison import Compared, Direction
+from paddock.documents import Document, read_document
+from paddock.errors import ConfigError
+from paddock.files import atomic_write
+
+SUMS = 64
+"""Numbers of a sketch."""
+PERIOD = 1 << 16
+"""After so many numbers the signs come again, all of them turned or none."""
+FORMAT = 1
+MAX_BYTES = 64_000_000
+
+
+class Entry(Document):
+    """One tensor of a part."""
+
+    part: str
+    direction: Direction
+    tensor: str
+    shape: list[int]
+    norm: float
+    sketch: list[float] = Field(min_length=SUMS, max_length=SUMS)
+    allowed: float
+    """How far, relative to its norm, another device may be from it."""
+
+
+class Record(Document):
+    """A device's training step."""
+
+    format: int
+    recipe: dict[str, Any]
+    device: str
+    number_type: str
+    versions: dict[str, str]
+    entries: list[Entry]
+
+    def write(self, path: Path) -> None:
+        with atomic_write(path) as stream:
+            stream.write(self.model_dump_json())
+
+
+def read_record(path: Path) -> Record:
+    """What `write` wrote."""
+    return read_document(path, Record, fix="paddock align record RECIPE --output FILE makes one", max_bytes=MAX_BYTES)
+
+
+def entry(compared: Compared, tensor: Tensor) -> Entry:
+    """A tensor that the device computed."""
+    values = tensor.detach().to("cpu", torch.float32)
+    return Entry(
+        part=compared.part,
+        direction=compared.direction,
+        tensor=compared.tensor,
+        shape=list(tensor.shape),
+        norm=float(torch.linalg.vector_norm(values, dtype=torch.float64)),
+        sketch=sketch(values).tolist(),
+        allowed=compared.allowed.whole,
+    )
+
+
+def sketch(values: Tensor) -> Tensor:
+    """A few sums of a tensor's numbers, in float64; the same signs whatever machine draws them."""
+    flat = values.reshape(-1).to(torch.float64)
+    rows = -(-max(flat.numel(), 1) // PERIOD)
+    signs = _signs(PERIOD, 1).to(torch.float64)
+    folded = torch.zeros(PERIOD, dtype=torch.float64)
+    turned = _signs(rows, 2)
+    for row in range(rows):
+        part = flat[row * PERIOD : (row + 1) * PERIOD]
+        folded[: part.numel()] += part * float(turned[row])
+    return (folded * signs).view(SUMS, -1).sum(dim=1)
+
+
+def _signs(count: int, seed: int) -> Tensor:
+    return torch.randint(0, 2, (count,), generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def compare_records(found: Record, reference: Record) -> list[Compared]:
+    """Every tensor of a record beside that of another."""
+    if found.recipe != reference.recipe:
+        differing = sorted(_differences(found.recipe, reference.recipe))
+        raise ConfigError(
+            f"the records are of different recipes: {', '.join(differing[:5])}",
+            why="other weights and other samples give other numbers",
+            fix="record both with the same recipe and flags",
+        )
+    theirs = {(one.part, one.tensor): one for one in found.entries}
+    return [_compare(one, theirs.get((one.part, one.tensor)), found.number_type) for one in reference.entries]
+
+
+def _compare(reference: Entry, found: Entry | None, number_type: str) -> Compared:
+    far = found is None or found.shape != reference.shape
+    apart = float("inf")
+    if found is not None and not far:
+        difference = torch.tensor(found.sketch) - torch.tensor(reference.sketch)
+        size = float(torch.linalg.vector_norm(difference, dtype=torch.float64))
+        apart = 0.0 if size == 0 else size / reference.norm if reference.norm else float("inf")
+    allowed = max(reference.allowed, 0.0 if found is None else found.allowed)
+    worst = float("inf")  # which a sketch does not know
+    return Compared(
+        reference.part, reference.direction, reference.tensor, Distance(apart, 0.0), Distance(allowed, worst)
+    )
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any], before: str = "") -> Iterable[str]:
+    for name in one.keys() | other.keys():
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from _differences(a, b, f"{before}{name}.")
+        elif a != b:
+            yield f"{before}{name}"
