@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,32 +81,38 @@ def main(arguments: list[str]) -> None:
 
 def comparison_page(found: RunComparison) -> str:
     """What came of it, for people."""
-    from paddock.alignment.comparison.comparability import word
     from paddock.alignment.comparison.report import VERDICTS, summary
     from paddock.alignment.comparison.runs import percent, shown_error
 
-    lines = [f"{VERDICTS[found.aligned]}: {summary(found)}", ""]
-    facts = [(fact.label, word(fact.a), word(fact.b), fact.state) for fact in found.facts.shown]
-    lines += _columns([("", found.a.name, found.b.name, ""), *facts])
+    lines = [f"{VERDICTS[found.aligned]}: {found.a.name} beside the reference {found.b.name}", summary(found), ""]
+    lines += [*_facts(found), ""]
     if found.errors is not None:
         errors = found.errors
-        lines += [
-            "",
+        lines.append(
             f"loss       mean {percent(errors.mean)}  smoothed {percent(errors.smoothed)}  "
-            f"final {percent(errors.final)}  largest {percent(errors.max)} (step {errors.max_step})",
-        ]
+            f"final {percent(errors.final)}  largest {percent(errors.max)} (step {errors.max_step})"
+        )
     if found.norm is not None:
         norm = found.norm
         lines.append(f"grad norm  mean {percent(norm.mean)}  largest {percent(norm.max)} (step {norm.max_step})")
-    if found.metrics:
-        rows = [(one.name, f"{one.a:.6g}", f"{one.b:.6g}", shown_error(one)) for one in found.metrics]
-        lines += ["", *_columns(rows)]
+    width = max((len(metric.name) for metric in found.metrics), default=0)
+    for one in found.metrics:
+        lines.append(f"{one.name:<{width}}  {one.a:.6g}, reference {one.b:.6g}: {shown_error(one)} ({one.where})")
     lines += [f"ALARM: {alarm}" for alarm in found.alarms]
     lines += [f"note: {note}" for note in found.notes]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows whose cells stand below each other."""
-    widths = [min(max(map(len, column)), 48) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+def _facts(found: RunComparison) -> Iterator[str]:
+    """What the runs have in common: names alone, where they are the same; values where they differ."""
+    from paddock.alignment.comparison.comparability import word
+
+    facts = found.facts
+    for state, others in (("same", "and {} more"), ("unknown", "and {} more, of one of them")):
+        names = [fact.label for fact in facts.shown if fact.state == state]
+        more = [others.format(count)] if (count := facts.count(state)) else []
+        if names or more:
+            yield f"{state:<9}  {', '.join(names + more)}"
+    for fact in facts.shown:
+        if fact.state == "differs":
+            yield f"differs    {fact.label}: {word(fact.a)}, reference {word(fact.b)}"

@@ -60,10 +60,10 @@ class LogFile:
         if tolerated.has_open_end:
             found.append(f"the last line of {self.path} does not end: if it was cut, so was its last number")
         if tolerated.other_lines:
-            lines = f"{tolerated.other_lines} line{'s' if tolerated.other_lines > 1 else ''}"
-            found.append(f"{lines} of {self.path} are no records and are left out ({tolerated.first_other})")
+            where = f"{tolerated.other_lines} (the first is {tolerated.first_other})"
+            found.append(f"lines of {self.path} that are no records, and are left out: {where}")
         if tolerated.rewound:
-            found.append(f"{self.path} took {tolerated.rewound} records back when it went on: the later attempt counts")
+            found.append(f"records of {self.path} that a later attempt made again, which counts: {tolerated.rewound}")
         return found
 
 

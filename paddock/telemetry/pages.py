@@ -3,6 +3,7 @@ width, light or dark, and for paper."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Literal
@@ -23,10 +24,11 @@ h2 { font-size: 1.05rem; margin: 32px 0 8px; } p { margin: 6px 0; } code { overf
 .tile b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); }
-td { overflow-wrap: anywhere; min-width: 5.5em; } th { color: var(--soft); font-weight: 500; }
+td { overflow-wrap: break-word; } td.number { white-space: nowrap; } th { color: var(--soft); font-weight: 500; }
 ul { padding-left: 1.2em; margin: 6px 0; } li { overflow-wrap: anywhere; margin: 3px 0; }
 footer { margin-top: 36px; color: var(--soft); font-size: 0.9rem; overflow-wrap: anywhere; }
-@media (max-width: 560px) { body { padding: 16px 14px 32px; } h1 { font-size: 1.25rem; } }
+@media (max-width: 560px) { body { padding: 16px 14px 32px; } h1 { font-size: 1.25rem; }
+  table { font-size: 0.87rem; } th, td { padding-right: 9px; } }
 @media print { body { padding: 0; max-width: none; font-size: 11pt; } figure, .tile, tr, li { break-inside: avoid; }
   h2 { break-after: avoid; } }
 """
@@ -79,9 +81,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str | tuple[str, Mood]]])
 
 
 def _cell(cell: str | tuple[str, Mood]) -> str:
-    if isinstance(cell, tuple):
-        return f'<td class="{cell[1]}">{escape(cell[0])}</td>'
-    return f"<td>{escape(cell)}</td>"
+    text, mood = cell if isinstance(cell, tuple) else (cell, "")
+    breakable = re.sub(r"(?<=\w)([._/])(?=[a-zA-Z])", r"\1<wbr>", escape(text))
+    return f'<td class="{mood}{" number" if text[:1].isdigit() and len(text) < 16 else ""}">{breakable}</td>'
 
 
 def bullets(lines: Sequence[str], mood: Mood = "plain") -> str:

@@ -24,27 +24,33 @@ STYLE = """
 .plot text { fill: var(--soft); } .plot .name { fill: var(--ink); }
 .plot .grid { stroke: var(--line); stroke-width: 1; } .plot .axis { stroke: var(--soft); stroke-width: 1; }
 .plot .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
-.plot .wide { stroke-width: 6; stroke-opacity: 0.45; } .plot .dot { stroke: none; }
+.plot .wide { stroke-width: 6; stroke-opacity: 0.45; } .plot .thin { stroke-width: 1; stroke-opacity: 0.7; }
 .plot .limit { stroke: var(--bad); stroke-width: 1.2; stroke-dasharray: 5 4; } .plot .over { fill: var(--bad); }
 @media (max-width: 560px) { .plot { font-size: 21px; } .plot .curve { stroke-width: 2.6; }
   .plot .wide { stroke-width: 9; } }
 """
 """For plots, and for the pages that they are on."""
-WIDTH, HEIGHT = 760, 320
-LEFT, RIGHT, TOP, BOTTOM = 78, 18, 44, 48
-LONGEST_NAME = 34
-"""Characters of a legend."""
-Tone = Literal["first", "second", "third", "fourth", "bad"]
+WIDTH, HEIGHT = 760, 340
+LEFT, RIGHT, TOP, BOTTOM = 86, 18, 44, 48
+LARGEST = 1e300
+LEGEND = 46
+"""Characters of the names above a plot, together."""
+Tone = Literal["first", "second", "third", "fourth", "soft"]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve. One that is wide lies beneath: where another agrees with it, it runs along its middle."""
+    """A curve. One that is wide lies beneath: where another agrees with it, that runs along its middle."""
 
     name: str
     points: Mapping[int, float]
     tone: Tone = "first"
-    is_wide: bool = False
+    width: Literal["usual", "wide", "thin"] = "usual"
+
+    @property
+    def shape(self) -> str:
+        """The attributes of what is drawn."""
+        return f'class="curve {self.width}" stroke="var(--{self.tone})"'
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def draw(plot: Plot, *, is_alone: bool = False) -> str:
     """The plot as an SVG element; alone, as a whole file."""
     frame = _Frame.around(plot)
     parts = [f"<title>{escape(plot.title)}</title>", *_grid(frame, plot), *_limit(frame, plot)]
-    for line in sorted(plot.lines, key=lambda one: not one.is_wide):
+    for line in sorted(plot.lines, key=lambda one: one.width == "usual"):
         parts += _curve(frame, line)
     parts += _legend(plot.lines)
     head = f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(plot.title)}"'
@@ -87,7 +93,7 @@ class _Frame:
     @classmethod
     def around(cls, plot: Plot) -> _Frame:
         steps = [step for line in plot.lines for step in line.points]
-        values = [value for line in plot.lines for value in line.points.values() if math.isfinite(value)]
+        values = [_bounded(value) for line in plot.lines for value in line.points.values() if math.isfinite(value)]
         values += [plot.limit] if plot.limit is not None else []
         if plot.is_logarithmic:
             exponents = [math.log10(value) for value in values if value > 0] or [0.0]
@@ -99,13 +105,18 @@ class _Frame:
 
     def x(self, step: float) -> float:
         low, high = self.x_range
-        return LEFT + (WIDTH - LEFT - RIGHT) * (step - low) / (high - low)
+        return LEFT + (WIDTH - LEFT - RIGHT) * ((step - low) / (high - low))
 
     def y(self, value: float) -> float:
         low, high = self.y_range
         if self.is_logarithmic:
             value = math.log10(value) if value > 0 else low
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * ((_bounded(value) - low) / (high - low))
+
+
+def _bounded(value: float) -> float:
+    """A number whose distance from any other is one."""
+    return min(max(value, -LARGEST), LARGEST)
 
 
 def _widened(low: float, high: float, by: float = 0.04) -> tuple[float, float]:
@@ -153,18 +164,18 @@ def _limit(frame: _Frame, plot: Plot) -> Iterator[str]:
     if plot.limit is not None:
         place = frame.y(plot.limit)
         yield f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
-        yield f'<text class="over" x="{LEFT + 6}" y="{place - 6:.1f}">{escape(plot.limit_name)}</text>'
+        beside = place + 20 if place < TOP + 20 else place - 7  # above the line, if there is room
+        yield f'<text class="over" x="{LEFT + 6}" y="{beside:.1f}">{escape(plot.limit_name)}</text>'
 
 
 def _curve(frame: _Frame, line: Line) -> Iterator[str]:
-    shape = f'class="curve{" wide" if line.is_wide else ""}" stroke="var(--{line.tone})"'
     for piece in _pieces(frame, line.points):
         if len(piece) == 1:
             x, y = piece[0]
-            yield f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3" fill="var(--{line.tone})"/>'
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="var(--{line.tone})"/>'
         else:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in piece)
-            yield f'<polyline {shape} points="{path}"><title>{escape(line.name)}</title></polyline>'
+            yield f'<polyline {line.shape} points="{path}"><title>{escape(line.name)}</title></polyline>'
 
 
 def _pieces(frame: _Frame, points: Mapping[int, float]) -> list[list[tuple[float, float]]]:
@@ -198,11 +209,11 @@ def _legend(lines: Sequence[Line]) -> Iterator[str]:
     width = (WIDTH - LEFT - RIGHT) / max(len(lines), 1)
     for number, line in enumerate(lines):
         left = LEFT + number * width
-        shape = f'class="curve{" wide" if line.is_wide else ""}" stroke="var(--{line.tone})"'
-        yield f'<line {shape} x1="{left:.1f}" x2="{left + 24:.1f}" y1="20" y2="20"/>'
-        yield f'<text class="name" x="{left + 32:.1f}" y="25">{escape(_shortened(line.name))}</text>'
+        yield f'<line {line.shape} x1="{left:.1f}" x2="{left + 24:.1f}" y1="20" y2="20"/>'
+        name = escape(_shortened(line.name, LEGEND // len(lines)))
+        yield f'<text class="name" x="{left + 32:.1f}" y="25">{name}</text>'
 
 
-def _shortened(name: str) -> str:
+def _shortened(name: str, longest: int) -> str:
     """The end of a long name, which tells runs apart."""
-    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+    return name if len(name) <= longest else "…" + name[1 - longest :]

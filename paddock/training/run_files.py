@@ -12,7 +12,7 @@ ENVIRONMENT = "environment.json"
 METRICS = "metrics.jsonl"
 ATTEMPTS = "attempts"
 LARGEST = 2**24
-"""Bytes of an environment: it has a few thousand."""
+"""Bytes of a description: they have a few thousand."""
 
 
 class Processes(Document):

@@ -129,4 +129,6 @@ def word(value: Any) -> str:
     """A fact's value for people."""
     if value is None:
         return "none"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
     return shown(" ".join(map(str, value)) if isinstance(value, list | tuple) else value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paddock.alignment.comparison.logged import LoggedRun, Position
 from paddock.errors import ConfigError, DataError, bad_value, nearest, shown
@@ -60,10 +60,11 @@ class StepAxis:
 
     per_epoch: int = 0
     """Steps from one epoch's beginning to the next; 0 where steps are counted over the whole run."""
+    first_epoch: int = 0
     shift: int = 0
 
     def step(self, position: Position) -> int:
-        epochs = position[0] * self.per_epoch if len(position) > 1 else 0
+        epochs = (position[0] - self.first_epoch) * self.per_epoch if len(position) > 1 else 0
         return epochs + position[-1] + self.shift
 
     def curve(self, values: Mapping[Position, float], last: int | None = None) -> Curve:
@@ -110,15 +111,17 @@ def common_axes(
             )
         per_epoch = 1 + max(position[1] for one in positions for position in one if len(position) > 1)
         notes.append("both count their steps anew in every epoch: the same step of the same epoch is compared")
-    lengths = [(per_epoch or 0) if restarts else 0 for restarts in anew]
-    axes = [StepAxis(length) for length in lengths]
+    axes = [
+        StepAxis(per_epoch or 0, first_epoch=int(_first_epoch(one) == 1)) if restarts else StepAxis()
+        for restarts, one in zip(anew, positions, strict=True)
+    ]
     shift = offset if offset is not None else _natural_shift(axes, positions)
     if shift and offset is None:
         begins = [f"{run.name} from {first(axis, one)}" for run, axis, one in zip(runs, axes, positions, strict=True)]
         notes.append(
             f"steps are counted {' and '.join(begins)}: the first is compared with the first (--offset 0: not)"
         )
-    return Axes(axes[0], StepAxis(lengths[1], shift), notes)
+    return Axes(axes[0], replace(axes[1], shift=shift), notes)
 
 
 def counts_anew(positions: Sequence[Position]) -> bool:
@@ -127,6 +130,11 @@ def counts_anew(positions: Sequence[Position]) -> bool:
     return any(
         later[0] > earlier[0] and later[1] <= earlier[1] for earlier, later in zip(pairs, pairs[1:], strict=False)
     )
+
+
+def _first_epoch(positions: Sequence[Position]) -> int:
+    """Some count epochs from 1: theirs is the others' 0."""
+    return min(position[0] for position in positions if len(position) > 1)
 
 
 def first(axis: StepAxis, positions: Sequence[Position]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paddock.alignment.comparison.curves import Axes, Curve
 from paddock.alignment.comparison.logged import LoggedRun, Position
@@ -61,13 +61,21 @@ def error_of(value: float, reference: float) -> float:
     return abs(value - reference) / (abs(reference) or 1.0)
 
 
-def curve_errors(a: Curve, b: Curve, tolerance: float) -> tuple[CurveErrors | None, Curve]:
-    """How far two curves are apart, and that step by step. Steps whose numbers are not finite are alarms elsewhere;
+@dataclass(frozen=True)
+class ErrorCurves:
+    """The error at every common step, and that of the smoothed curves."""
+
+    by_step: Curve = field(default_factory=dict)
+    smoothed: Curve = field(default_factory=dict)
+
+
+def curve_errors(a: Curve, b: Curve, tolerance: float) -> tuple[CurveErrors | None, ErrorCurves]:
+    """How far two curves are apart, in all and step by step. Steps whose numbers are not finite are alarms elsewhere;
     here they only count if the last one is such."""
     common = [step for step in a if step in b]
     finite = [step for step in common if math.isfinite(a[step]) and math.isfinite(b[step])]
     if not finite:
-        return None, {}
+        return None, ErrorCurves()
     by_step = {step: error_of(a[step], b[step]) for step in finite}
     worst = max(by_step, key=by_step.__getitem__)
     window = max(1, min(WIDEST_WINDOW, len(finite) // 10))
@@ -86,7 +94,7 @@ def curve_errors(a: Curve, b: Curve, tolerance: float) -> tuple[CurveErrors | No
         smoothed_step=furthest,
         window=window,
         first_beyond=next((step for step, error in smoothed.items() if error > tolerance), None),
-    ), by_step
+    ), ErrorCurves(by_step, smoothed)
 
 
 def _smoothed(values: list[float], window: int) -> list[float]:

@@ -13,15 +13,14 @@ from typing import Any
 
 from paddock.checkpoint.changes import dotted_fields, list_changes
 from paddock.checkpoint.config import FOLDER
-from paddock.checkpoint.description import Description
 from paddock.config.load import load_recipe, read_values
 from paddock.config.rules import arithmetic_of
-from paddock.documents import read_document
+from paddock.documents import Document, read_document
 from paddock.errors import LONGEST_SHOWN, ConfigError, DataError, UserError, nearest
 from paddock.files import user_path
 from paddock.telemetry.logs import LogFile
 from paddock.telemetry.records import Record, metrics_of
-from paddock.training.run_files import ATTEMPTS, CONFIG, METRICS, read_environment, read_versions
+from paddock.training.run_files import ATTEMPTS, CONFIG, LARGEST, METRICS, read_environment, read_versions
 from paddock.versions import redacted
 
 Position = tuple[int, ...]
@@ -93,7 +92,7 @@ class LoggedRun:
             if value is None or is_speed(name, self.described.get(name, {})):
                 continue
             values = self.series.setdefault(name, {})
-            self.repeated += position in values
+            self.repeated += bool(position) and position in values
             values[position] = value
 
 
@@ -155,7 +154,7 @@ def _read_log(run: LoggedRun, path: Path) -> LoggedRun:
         run.add(record)
     run.remarks += log.remarks
     if run.repeated:
-        run.remarks.append(f"{run.name} has {run.repeated} numbers again for the same step: the later ones count")
+        run.remarks.append(f"numbers that {run.name} has again for the same step, and that count: {run.repeated}")
     if run.other_ranks:
         run.remarks.append(f"{run.name} has records of several ranks: those of rank {run.rank} count")
     return run
@@ -177,13 +176,19 @@ def run_facts(run: Path) -> dict[str, Any]:
     return facts if device == "auto" else facts | {"device": device}
 
 
+class _SavedPosition(Document):
+    """What a checkpoint says of its data; the rest of it needs torch to be read."""
+
+    data_position: dict[str, int | str] | None = None
+
+
 def _position_of_checkpoint(run: Path) -> dict[str, int | str]:
     """Runs from before environments said it have it in their checkpoints."""
     try:
-        description = read_document(run / FOLDER / "latest" / "checkpoint.json", Description, max_bytes=2**24)
+        saved = read_document(run / FOLDER / "latest" / "checkpoint.json", _SavedPosition, max_bytes=LARGEST)
     except DataError:
         return {}
-    return description.data_position or {}
+    return saved.data_position or {}
 
 
 def _changes_on_the_way(run: Path) -> list[str]:

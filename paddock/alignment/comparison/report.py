@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from paddock import __version__
-from paddock.alignment.comparison.comparability import Fact, word
+from paddock.alignment.comparison.comparability import UNKNOWN, Fact, word
 from paddock.alignment.comparison.runs import RunComparison, percent, shown_error
 from paddock.telemetry import pages
 from paddock.telemetry.plots import Line, Plot, draw
@@ -14,20 +16,29 @@ VERDICTS = {True: "aligned", False: "not aligned"}
 def loss_plot(found: RunComparison) -> Plot:
     """Both losses; the reference is wide, and lies beneath."""
     a, b = found.losses
-    lines = [Line(found.a.name, a), Line(f"{found.b.name} (reference)", b, "second", is_wide=True)]
+    lines = [Line(found.a.name, a), Line(f"{found.b.name} (reference)", b, "second", "wide")]
     return Plot(f"{found.loss_names[0]} by step", lines)
 
 
 def error_plot(found: RunComparison) -> Plot:
     """The relative error at every step, with the tolerance."""
+    curves, window = found.error_curves, 0 if found.errors is None else found.errors.window
+    lines = [Line("relative error", curves.by_step, "soft", "thin")]
+    if window > 1:
+        lines.append(Line(f"smoothed over {window} steps", curves.smoothed))
     return Plot(
         "relative error of the loss by step",
-        [Line("relative error of the loss, step by step", found.by_step)],
-        y_format=percent,
+        lines,
+        y_format=_short_percent,
         is_logarithmic=True,
         limit=found.tolerance,
         limit_name=f"tolerance {percent(found.tolerance)}",
     )
+
+
+def _short_percent(error: float) -> str:
+    """For an axis, where there is little room."""
+    return f"{100 * error:g} %" if error >= 0.9e-4 else f"1e{math.log10(error) + 2:.0f} %"
 
 
 def report_page(found: RunComparison) -> str:
@@ -47,10 +58,9 @@ def report_page(found: RunComparison) -> str:
 
 
 def summary(found: RunComparison) -> str:
-    """What was compared, in a sentence."""
+    """What was compared."""
     steps = "no step in common" if found.errors is None else f"{found.errors.steps} common steps"
-    what = f"{found.a.form} beside {found.b.form}" if found.a.form != found.b.form else f"both {found.a.form}"
-    return f"{what}; {steps}; tolerance {percent(found.tolerance)}; errors are relative to {found.b.name}"
+    return f"{found.a.form} beside {found.b.form}, {steps}, tolerance {percent(found.tolerance)}"
 
 
 def _reasons(found: RunComparison) -> list[str]:
@@ -71,7 +81,7 @@ def _numbers(found: RunComparison) -> list[str]:
         mood: pages.Mood = "plain" if not decides else "bad" if found.fails(value) else "good"
         return name, percent(value), more, mood
 
-    smoothed = f"over {errors.window}, to step {errors.smoothed_step}"
+    smoothed = f"over {errors.window} steps" if errors.window > 1 else "too short to smooth"
     parts = [
         pages.heading("Loss"),
         pages.tiles(
@@ -96,21 +106,29 @@ def _metrics(found: RunComparison) -> list[str]:
         return []
     rows: list[list[str | tuple[str, pages.Mood]]] = []
     for metric in found.metrics:
-        mood: pages.Mood = "bad" if found.fails(metric.error) else "good"
+        mood: pages.Mood = "bad" if found.fails(metric.error) else "plain" if metric.is_absolute else "good"
         error = (shown_error(metric), mood)
         rows.append([metric.name, f"{metric.a:.6g}", f"{metric.b:.6g}", error, metric.where])
-    return [pages.heading("Final metrics"), pages.table(["metric", found.a.name, found.b.name, "error", "at"], rows)]
+    return [pages.heading("Final metrics"), pages.table(["metric", "run", "reference", "error", "at"], rows)]
 
 
 def _comparability(found: RunComparison) -> list[str]:
-    rows = [[fact.label, word(fact.a), word(fact.b), _state(fact)] for fact in found.facts.shown]
-    same, unknown = found.facts.count("same"), found.facts.count("unknown")
-    more = f"{same} further facts are the same; {unknown} are unknown of one of the runs."
-    return [
-        pages.heading("What they have in common"),
-        pages.table(["", found.a.name, found.b.name, ""], rows),
-        pages.paragraph(more, "soft"),
-    ]
+    facts = found.facts
+    common = [[fact.label, word(fact.a)] for fact in facts.shown if fact.state == "same"]
+    lacking = [fact for fact in facts.shown if fact.a == fact.b == UNKNOWN]
+    others = [fact for fact in facts.shown if fact.state != "same" and fact not in lacking]
+    parts = [pages.heading("What they have in common")]
+    if others:
+        rows = [[fact.label, word(fact.a), word(fact.b), _state(fact)] for fact in others]
+        parts.append(pages.table(["", "run", "reference", ""], rows))
+    if common:
+        parts.append(pages.table(["", "both"], common))
+    said = [f"Neither says its {', '.join(fact.label for fact in lacking)}."] if lacking else []
+    if same := facts.count("same"):
+        said.append(f"Further facts that are the same: {same}.")
+    if unknown := facts.count("unknown"):
+        said.append(f"Unknown of one of them or both: {unknown} more.")
+    return [*parts, pages.paragraph(" ".join(said), "soft")]
 
 
 def _state(fact: Fact) -> str | tuple[str, pages.Mood]:

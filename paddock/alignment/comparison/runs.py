@@ -10,7 +10,14 @@ from typing import Any
 from paddock.alignment.comparison.alarms import length_alarms, loss_alarms, metric_alarms, norm_alarms, notes_of
 from paddock.alignment.comparison.comparability import UNKNOWN, Comparability, Fact, compare_facts
 from paddock.alignment.comparison.curves import NORMS, RATES, Axes, Curve, common_axes, find_loss, find_metric
-from paddock.alignment.comparison.errors import CurveErrors, MetricError, curve_errors, error_of, final_metrics
+from paddock.alignment.comparison.errors import (
+    CurveErrors,
+    ErrorCurves,
+    MetricError,
+    curve_errors,
+    error_of,
+    final_metrics,
+)
 from paddock.alignment.comparison.logged import LoggedRun
 from paddock.errors import CheckFailed, bad_value
 
@@ -59,8 +66,7 @@ class RunComparison:
     losses: tuple[Curve, Curve]
     errors: CurveErrors | None
     """None where the two have no step in common at which both are numbers."""
-    by_step: Curve
-    """The error at every common step."""
+    error_curves: ErrorCurves
     norm: CurveErrors | None
     """The same of the gradient norm, where both have one: it is shown, and decides nothing."""
     metrics: tuple[MetricError, ...]
@@ -139,7 +145,7 @@ def compare_runs(a: LoggedRun, b: LoggedRun, settings: Settings) -> RunCompariso
     if not settings.allow_differences:
         facts.check(a.name, b.name)
     losses = _curves(runs, names, axes, last)
-    errors, by_step = curve_errors(*losses, settings.tolerance)
+    errors, error_curves = curve_errors(*losses, settings.tolerance)
     metrics = final_metrics(a, b, axes, last)
     return RunComparison(
         a=a,
@@ -149,7 +155,7 @@ def compare_runs(a: LoggedRun, b: LoggedRun, settings: Settings) -> RunCompariso
         loss_names=names,
         losses=losses,
         errors=errors,
-        by_step=by_step,
+        error_curves=error_curves,
         norm=_norm_errors(runs, axes, settings),
         metrics=metrics,
         alarms=tuple(_alarms(runs, names, axes, losses, metrics, last)),
