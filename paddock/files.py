@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from io import TextIOWrapper
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO
 
@@ -89,6 +90,20 @@ def _ours(parent: Path, prefix: str, suffix: str, make: Callable[[Path], None]) 
 
 def _make_file(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+
+
+def new_file(path: Path) -> Path:
+    """Make an empty file that was not there: of this name or, if that is taken, of name-2, name-3, …"""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            free = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+            try:
+                _make_file(free)
+            except FileExistsError:
+                continue
+            return free
+    raise AssertionError("numbers do not end")
 
 
 def sweep(folder: Path, pattern: str = ".*.partial") -> None:

@@ -19,7 +19,7 @@ def list_changes(
     """A line for every difference between two pairs of a recipe and what its data position means. `home` is the run
     that the checkpoint is of: its tokenizer, found there, is the same one."""
     (old, old_position), (new, new_position) = before, now
-    there, here = dict(_fields(old)), dict(_fields(new))
+    there, here = dict(dotted_fields(old)), dict(dotted_fields(new))
     if any(str(value).startswith(str(home)) for name, value in here.items() if name.startswith("tokenizer.")):
         here = {name: value for name, value in here.items() if not name.startswith("tokenizer.")}
     names = [name for name in here if name in there and name not in BEGINNING]  # newer fields had no other value
@@ -29,11 +29,11 @@ def list_changes(
     return [f"{name} {_word(there[name])} → {_word(here[name])}" for name in names if there[name] != here[name]]
 
 
-def _fields(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_fields(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field by its dotted name."""
     for name, value in section.items():
         if isinstance(value, Mapping):
-            yield from _fields(value, f"{prefix}{name}.")
+            yield from dotted_fields(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

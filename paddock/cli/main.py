@@ -25,6 +25,7 @@ VERBS = {
     "preprocess": "text to indexed tokens, ready for training",
     "data": "look into indexed corpora, join them, check them",
     "check": "check a recipe before it runs",
+    "align": "compare a run with a reference: another device, layout or program",
     "zoo": "the recipes that come with Paddock",
     "doctor": "what this machine has: devices, libraries, collective backends",
 }

@@ -6,28 +6,14 @@ from pathlib import Path
 
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.documents import Document, read_document
 from paddock.errors import ConfigError, DataError, nearest
 from paddock.jobs.train import has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
-from paddock.training.run_directory import CONFIG, ENVIRONMENT
+from paddock.training.run_files import CONFIG, ENVIRONMENT, read_environment
 
 GOES_ON = {"load": "auto", "weights_only": False, "resume": False, "allow_changes": False}
 """What a run's own recipe says of its beginning is over; what it was allowed once it has to be allowed again."""
-
-
-class Processes(Document):
-    """How many processes a run had, as its environment tells."""
-
-    nproc_per_node: int = 1
-    nnodes: int = 1
-
-
-class Environment(Document):
-    """What a run keeps of how it was started. Older ones say nothing of processes."""
-
-    processes: Processes = Processes()
 
 
 def find_run(name: str) -> Path:
@@ -53,7 +39,7 @@ def saved_launch(run: Path) -> LaunchOptions:
     """As many processes as a run had last; the user's torchrun decides, if there is one."""
     if under_torchrun() or not (run / ENVIRONMENT).is_file():
         return LaunchOptions()
-    return LaunchOptions(**read_document(run / ENVIRONMENT, Environment).processes.model_dump())
+    return LaunchOptions(**read_environment(run).processes.model_dump())
 
 
 def _no_run(name: str, path: Path) -> ConfigError:

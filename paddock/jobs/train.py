@@ -248,6 +248,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
             callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes()],
             stop_requested=lambda: stop.requested,
         )
+        _note_facts(run, attempt)
         peak = _peak_flops(run)
         _show_beginning(run, arithmetic, peak, products)
         meter = ThroughputMeter(peak_flops=peak, devices=world.size)
@@ -307,6 +308,15 @@ def _kept_products(recipe: Recipe, world: World, run_dir: Path, attempt: int) ->
         if world.is_main:
             note_environment(run_dir, attempt, {PRODUCTS: products})
         yield products
+
+
+def _note_facts(run: TrainingRun, attempt: int) -> None:
+    """Keep with the attempt what decides whether two runs can be compared, and is known only now."""
+    from paddock.training.run_directory import note_environment
+
+    if run.world.is_main:
+        facts = {"device": run.world.adapter.name, "total_steps": run.total_steps, "data_position": run.data_position}
+        note_environment(run.run_dir, attempt, facts)
 
 
 def restarted(recipe: Recipe, has_checkpoint: bool) -> Recipe:

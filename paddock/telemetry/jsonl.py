@@ -1,38 +1,37 @@
 """`metrics.jsonl`: every record of a run, one JSON object a line, written by one process, read and followed by others.
 
-Records are of the dllogger schema, which is found in three spellings. We write plain JSON lines. NVIDIA's dllogger puts
-`DLLL ` before the object. Tecorigin's tcap_dllogger puts `TCAPPDLL ` (or `INFO `) before it, and its `data` is a string
-that holds a Python dict of strings. All three are read into the same shape.
-
-JSON has no nan and no infinity, so we write those as the strings `"nan"`, `"inf"` and `"-inf"` (null would not say
-which), and read them back as numbers.
-
 Every attempt of a run (the first, and each time that it goes on) has a number, which its records bear as `attempt`, and
 begins with a record that also says after which step it goes on: `{"type": "METADATA", "metric": "attempt", "metadata":
 {"number": 2, "after_step": 100}}`. What an earlier attempt had recorded of later steps stays, rewound.
+
+The same writer and the same reader serve the logs of other scripts (`dllogger.py`, `logs.py`).
 """
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, BinaryIO, NotRequired
+from typing import Any, BinaryIO
 
-from pydantic import BeforeValidator, ConfigDict, Field, with_config
-from typing_extensions import TypedDict
-
-from paddock.documents import Document, Natural, Parser, shape_json
+from paddock.documents import Document, Natural, shape_json
 from paddock.errors import DataError
 from paddock.files import disk_errors, open_regular
+from paddock.telemetry.records import (
+    Record,
+    encode_record,
+    is_foreign,
+    looks_like_record,
+    metrics_of,
+    parse_record,
+)
 from paddock.telemetry.stream import Step, Value
 
 OnMetrics = Callable[[int, dict[str, Any]], None]
@@ -42,10 +41,8 @@ POLL_INTERVAL = 0.2
 ATTEMPT = "attempt"
 """The key of a record's attempt, and what the record that begins one is about."""
 _ATTEMPT_BEGINS = b'"metric": "attempt"'
-_PREFIXES = (b"DLLL ", b"TCAPPDLL ", b"INFO ")
 _LONGEST = 2**24
 """Bytes of a line: a record has a few hundred."""
-_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "NaN": math.nan, "Infinity": math.inf}
 
 
 class AttemptBegins(Document):
@@ -53,96 +50,6 @@ class AttemptBegins(Document):
 
     number: Natural
     after_step: Natural
-
-
-def _steps(value: Any) -> Any:
-    """Foreign records count in one number too, or have a word in place of a step."""
-    return [] if isinstance(value, str | None) else [value] if isinstance(value, int) else value
-
-
-Steps = Annotated[list[Natural], BeforeValidator(_steps)]
-Seconds = Annotated[float, Field(strict=False, allow_inf_nan=False)]
-"""A string in both foreign spellings."""
-
-
-@with_config(ConfigDict(strict=True, extra="allow"))
-class Record(TypedDict):
-    """A line of the file."""
-
-    type: str
-    step: NotRequired[Steps]
-    """Epoch and step; nothing of a summary."""
-    data: NotRequired[dict[str, Any] | str]
-    """Metrics by their names; in foreign files it may be a text."""
-    metric: NotRequired[str]
-    metadata: NotRequired[dict[str, Any]]
-    timestamp: NotRequired[Seconds]
-    elapsedtime: NotRequired[Seconds]
-    attempt: NotRequired[Natural]
-
-
-def metrics_of(record: Record) -> dict[str, Any]:
-    """The metrics of a record, if it has some."""
-    data = record.get("data")
-    return data if isinstance(data, dict) else {}
-
-
-def encode_record(record: Mapping[str, Any]) -> bytes:
-    """One line of valid JSON, with its newline."""
-    plain = dict(record)
-    if "data" in plain:
-        plain["data"] = {name: _finite_or_word(value) for name, value in plain["data"].items()}
-    return json.dumps(plain, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-
-
-def parse_record(line: str | bytes, source: str = "this line") -> Record:
-    """The record of one line, in any of the three spellings; a `DataError` if the line is none."""
-    text = (line.encode(errors="replace") if isinstance(line, str) else line).strip()
-    foreign = False
-    for prefix in _PREFIXES:
-        if text.startswith(prefix):
-            text, foreign = text[len(prefix) :], True
-    record = _parse(text, source)
-    if record["type"] == "METADATA" and not ("metric" in record and "metadata" in record):
-        raise DataError(f"{source} does not have the expected form", why="it describes a metric without naming it")
-    data = record.get("data")
-    if isinstance(data, str) and not foreign:
-        raise DataError(f"{source} does not have the expected form", why="data: input should be a valid dictionary")
-    if isinstance(data, str):
-        data = _python_dict(data)
-    if isinstance(data, dict):
-        number = _number_if_any if foreign else _number_if_not_finite
-        record["data"] = {name: number(value) for name, value in data.items()}
-    return record
-
-
-_parse = Parser(Record)
-
-
-def _finite_or_word(value: Any) -> Any:
-    return str(float(value)) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number_if_not_finite(value: Any) -> Any:
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-def _number_if_any(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
-def _python_dict(text: str) -> Any:
-    """The dict that a Python literal spells; text that spells none, such as an `INFO` line's, is kept."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text
-    return {str(name): entry for name, entry in value.items()} if isinstance(value, dict) else text
 
 
 class JsonLinesSink:
@@ -175,7 +82,7 @@ class JsonLinesSink:
         self._start = clock() - elapsed_before
         if attempt is not None:
             begins = AttemptBegins(number=attempt, after_step=resume_step)
-            self._write({"type": "METADATA", "metric": ATTEMPT, "metadata": begins.model_dump()})
+            self.write({"type": "METADATA", "metric": ATTEMPT, "metadata": begins.model_dump()})
 
     def metadata(
         self, name: str, *, unit: str | None = None, goal: str | None = None, stage: str | None = None
@@ -184,10 +91,10 @@ class JsonLinesSink:
         described = {key: value for key, value in described.items() if value is not None}
         if self._described.get(name) != described:
             self._described[name] = described
-            self._write({"type": "METADATA", "metric": name, "metadata": described})
+            self.write({"type": "METADATA", "metric": name, "metadata": described})
 
     def log(self, step: Step, data: Mapping[str, Value]) -> None:
-        self._write({"type": "LOG", "step": list(step), "data": data})
+        self.write({"type": "LOG", "step": list(step), "data": data})
 
     def tick(self, step: int) -> None:
         """A step without a record leaves no trace."""
@@ -201,14 +108,15 @@ class JsonLinesSink:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append any record, with its time."""
         now = self._clock()
         times = {
             "timestamp": now,
             "elapsedtime": round(now - self._start, 6),
             "datetime": str(datetime.fromtimestamp(now)),
         }
-        rest = encode_record(times | record | self._attempt)
+        rest = encode_record({**times, **record, **self._attempt})
         with disk_errors(self.path):
             while rest:  # a disk that is nearly full takes a part, then refuses the rest with an error
                 rest = rest[self._file.write(rest) :]
@@ -228,18 +136,48 @@ class JsonLinesSink:
         return elapsed
 
 
-def read_metrics(path: str | Path, *, rewound: bool = False) -> Iterator[Record]:
+@dataclass
+class Tolerated:
+    """What a log has besides whole records, counted by whoever reads it and does not mind."""
+
+    other_lines: int = 0
+    """Lines that are no records: what a program printed, or a foreign record that is broken."""
+    first_other: str = ""
+    """Where the first one is, and why it is none."""
+    is_torn: bool = False
+    """Whether the last line was cut off."""
+    has_open_end: bool = False
+    """Whether the last line is whole but for its end, in a table: nobody can tell where it was to end."""
+    rewound: int = 0
+    """Records that a later attempt took back."""
+
+    def is_torn_by(self, line: bytes) -> bool:
+        """Note whether a last line, which is no record, began as one."""
+        self.is_torn = looks_like_record(line) or not line.endswith(b"\n")
+        return self.is_torn
+
+    def takes(self, line: bytes, number: int, why: str) -> bool:
+        """Count a line that is no record; False if it is one of ours, which nothing but damage can have broken."""
+        if looks_like_record(line) and not is_foreign(line):
+            return False
+        self.other_lines += 1
+        self.first_other = self.first_other or f"line {number}: {why}"
+        return True
+
+
+def read_metrics(path: str | Path, *, rewound: bool = False, tolerated: Tolerated | None = None) -> Iterator[Record]:
     """The records of a metrics file, one at a time, in any of the three spellings.
 
     Steps that a later attempt did again are given once, as it found them; with `rewound` as often as they were done.
     A last line torn by a crash, or still being written, is left out; anything else that is not a record is a
-    `DataError`.
+    `DataError`. Where something is to be `tolerated`, a line that is no record of ours is counted instead: other
+    programs write into the same file, and foreign writers tear their lines. Ours never do.
     """
     path = Path(path)
     if not os.path.isfile(path):
         raise DataError(f"{path} does not exist", fix="give the metrics.jsonl of a run directory")
-    records = (record for _, record in _records(path))
-    return records if rewound else _last_of_each_step(records, _steps_kept(path))
+    records = (record for _, record in _records(path, tolerated))
+    return records if rewound else _last_of_each_step(records, _steps_kept(path), tolerated or Tolerated())
 
 
 def _steps_kept(path: Path) -> list[float]:
@@ -260,7 +198,7 @@ def _steps_kept(path: Path) -> list[float]:
     return kept[::-1]
 
 
-def _last_of_each_step(records: Iterator[Record], kept: list[float]) -> Iterator[Record]:
+def _last_of_each_step(records: Iterator[Record], kept: list[float], tolerated: Tolerated) -> Iterator[Record]:
     attempt, stands = 0, True
     for record in records:
         if record["type"] == "METADATA":
@@ -270,9 +208,11 @@ def _last_of_each_step(records: Iterator[Record], kept: list[float]) -> Iterator
             stands = attempt >= len(kept) or record["step"][1] <= kept[attempt]
         if stands or record["type"] == "METADATA":
             yield record
+        else:
+            tolerated.rewound += 1
 
 
-def _records(path: Path) -> Iterator[tuple[int, Record]]:
+def _records(path: Path, tolerated: Tolerated | None = None) -> Iterator[tuple[int, Record]]:
     """Every record, with the number of bytes up to its end."""
     end = 0
     with open_regular(path) as stream:
@@ -283,8 +223,10 @@ def _records(path: Path) -> Iterator[tuple[int, Record]]:
             try:
                 record = parse_record(line)
             except DataError as error:
-                if not stream.read(1):
+                if not _more(stream) and (tolerated is None or tolerated.is_torn_by(line)):
                     return
+                if tolerated is not None and tolerated.takes(line, number, error.why):
+                    continue
                 raise DataError(
                     f"{path}, line {number} is not a metric record",
                     why=error.why,
@@ -293,6 +235,14 @@ def _records(path: Path) -> Iterator[tuple[int, Record]]:
             if record.get("metric") == ATTEMPT:
                 shape_json(record.get("metadata"), AttemptBegins, f"{path}, line {number}")
             yield end, record
+
+
+def _more(stream: BinaryIO) -> bool:
+    """Whether there is anything behind what was read."""
+    place = stream.tell()
+    found = bool(stream.read(1))
+    stream.seek(place)
+    return found
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

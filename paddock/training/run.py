@@ -110,7 +110,7 @@ class TrainingRun:
             self.ema = ExponentialMovingAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())
         settings = recipe.checkpoint
         self.checkpoints = CheckpointDirectory(run_dir, settings.keep, world.is_main, settings.asynchronous)
-        self._position = describe_position(recipe.train.seed, self.task.fingerprint())
+        self.data_position = describe_position(recipe.train.seed, self.task.fingerprint())
         self.changes: list[str] = []
         """What is otherwise than in the run that it goes on with."""
         self.begun_from = self._load(continues)
@@ -161,7 +161,7 @@ class TrainingRun:
             "loss_scale": self.loss_scale.state(),
             "recipe": self.recipe.to_dict(),
             "versions": versions(),
-            POSITION: self._position,
+            POSITION: self.data_position,
         }
 
     def _load(self, continues: bool) -> str:
@@ -194,7 +194,7 @@ class TrainingRun:
         """Go on where a checkpoint of ours stands."""
         description = describe_checkpoint(path)
         check_optimizer(path, description, self.recipe.optimizer.name)
-        check_position(path, description, self._position, self.recipe.checkpoint.allow_changes)
+        check_position(path, description, self.data_position, self.recipe.checkpoint.allow_changes)
         averages = [] if self.ema is None else self.ema.named_tensors()
         had_average = load_models(path, self.engine.models, self.optimizer, averages)
         if self.ema is not None and not had_average:
@@ -204,7 +204,7 @@ class TrainingRun:
         self.loss_scale.restore(description.loss_scale)
         recipe = {} if description.recipe is None else description.recipe.values()
         before = recipe, description.data_position or {}
-        self.changes = list_changes(before, (self.recipe.to_dict(), self._position), path.parent.parent)
+        self.changes = list_changes(before, (self.recipe.to_dict(), self.data_position), path.parent.parent)
         told = f"{path}, step {progress.step}"
         best, best_of = dict(description.best), dict(description.best_of)
         if best and best_of and self.recipe.evaluate.every is not None and best_of != self.measured_on:

@@ -23,14 +23,11 @@ from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
 from paddock.telemetry.jsonl import metrics_of, read_metrics
+from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, METRICS
 from paddock.versions import versions
 
 if TYPE_CHECKING:
     from paddock.tasks.task import Prepared
-
-CONFIG = "config.yaml"
-ENVIRONMENT = "environment.json"
-ATTEMPTS = "attempts"
 
 
 def name_run_dir(recipe_name: str) -> Path:
@@ -121,7 +118,7 @@ def outcome_of(run_dir: Path) -> dict[str, Any]:
     stopped before its first step, nothing."""
     loss: float | None = None
     averages: dict[str, float] = {}
-    for record in read_metrics(run_dir / "metrics.jsonl"):
+    for record in read_metrics(run_dir / METRICS):
         data = metrics_of(record)
         loss = data.get("train.loss", loss)
         averages |= {name: value for name, value in data.items() if name.startswith("summary.")}

@@ -34,7 +34,7 @@ from engine import (
 )
 from minimising import minimise
 
-MODULES = ["readers_config", "readers_data", "readers_tokenizers", "readers_weights", "readers_images"]
+MODULES = [f"readers_{kind}" for kind in ("config", "data", "logs", "tokenizers", "weights", "images")]
 REPORT = Path(__file__).parents[2] / "benchmarks" / "results" / "fuzz.csv"
 
 

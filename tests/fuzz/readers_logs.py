@@ -1,0 +1,140 @@
+"""Readers of logs: records in every spelling, tables, and two runs of which one or both are damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+from engine import Reader
+from mutation import Files, damage_bytes, damage_text, json_mutator, odd_text, to_json
+
+from paddock.alignment.comparison.logged import read_run
+from paddock.alignment.comparison.report import loss_plot, report_page
+from paddock.alignment.comparison.runs import Settings, compare_runs
+from paddock.telemetry.dllogger import JSONStreamBackend, Logger, Verbosity
+from paddock.telemetry.logs import LogFile
+from paddock.telemetry.plots import draw
+from paddock.telemetry.records import encode_record, plain
+
+WORDS = ("LOG", "METADATA", "INFO", "PARAMETER", "train.loss", "val.loss", "rank", "step", "data", "metric", "attempt")
+LITERALS = (
+    "{'train.loss': '3.5'}",
+    "{'train.loss': 3.5, 'x': [1, {2: (3,)}]}",
+    "{'a': __import__('os')._exit(0)}",
+    "{'a': 'x' * 10 ** 9}",
+    "{" * 300,
+    "-" * 30_000 + "1",
+    "{'a': " + "9" * 5000 + "}",
+    "{1: 2, None: 3}",
+    "{'train.loss': 'tensor(3.5, device=...)'}",
+    "{'\\d': '\\ud800'}",
+)
+
+
+def theirs(step: int, loss: float) -> bytes:
+    data = str({"rank": "0", "train.loss": str(loss), "train.lr": "0.001"})
+    record = {"timestamp": "1.5", "elapsedtime": "0.5", "type": "LOG", "step": [0, step], "data": data}
+    return b"TCAPPDLL " + json.dumps(record).encode() + b"\n"
+
+
+def ours(step: int, loss: float) -> bytes:
+    return encode_record(
+        {"timestamp": 1.5, "type": "LOG", "step": [0, step], "data": {"train.loss": loss, "train.grad_norm": 1.0}}
+    )
+
+
+def log_seeds() -> list[Files]:
+    described = encode_record({"type": "METADATA", "metric": "val.accuracy", "metadata": {"STAGE": "VAL"}})
+    final = encode_record({"type": "LOG", "step": [1], "data": {"val.accuracy": 0.5, "val.loss": 2.0}})
+    asked = b'DLLL {"type": "LOG", "step": "PARAMETER", "data": {"seed": 7, "lr": "0.001", "api_key": "x"}}\n'
+    begins = b'{"type": "METADATA", "metric": "attempt", "metadata": {"number": 2, "after_step": 2}}\n'
+    steps = range(1, 6)
+    plain_lines = described + b"".join(ours(step, 4 - step / 10) for step in steps)
+    return [
+        {"a.json": plain_lines + begins + ours(3, 3.7) + final},
+        {"a.json": b"epoch 1\n" + b"".join(theirs(step, 4 - step / 10) for step in steps)},
+        {"a.json": asked + b"".join(b"DLLL " + ours(step, 4 - step / 10) for step in steps) + b"DLLL " + final},
+        {"a.csv": b"step,train.loss,val.loss\n" + b"".join(b"%d,%f,\n" % (step, 4 - step / 10) for step in steps)},
+        {"a.csv": b"\xef\xbb\xbfWall time;Step;Value\n" + b"".join(b"1.5;%d;%d\n" % (step, step) for step in steps)},
+    ]
+
+
+def read_log(folder: Path) -> object:
+    (path,) = folder.iterdir()
+    log = LogFile(path)
+    records = list(log)
+    assert all(len(remark) < 10_000 for remark in log.remarks)
+    return len(records), repr([record.get("data") for record in records])
+
+
+def pair_seeds() -> list[Files]:
+    singles = log_seeds()
+    return [
+        {"a.json": next(iter(a.values())), "b.json": next(iter(b.values()))} for a in singles[:3] for b in singles[:3]
+    ]
+
+
+def read_pair(folder: Path) -> object:
+    """Two logs are compared and shown, whatever they are."""
+    runs = [read_run(str(folder / name)) for name in ("a.json", "b.json")]
+    found = compare_runs(runs[0], runs[1], Settings(allow_differences=True))
+    page = report_page(found)
+    draw(loss_plot(found), is_alone=True)
+    assert "<script" not in page.lower()
+    return json.dumps(plain(found.to_dict()), allow_nan=False)
+
+
+def damage_log(rng: Random, data: bytes) -> bytes:
+    """A line of a log: what its record says, in whatever spelling, or the line itself."""
+    lines = data.split(b"\n")
+    place = rng.randrange(len(lines))
+    prefix, brace, record = lines[place].partition(b"{")
+    match rng.randrange(8):
+        case 0:
+            return damage_bytes(rng, data)
+        case 1 | 2:
+            return damage_text(rng, data)
+        case 3 if brace:
+            try:
+                values = json.loads(brace + record)
+                values["data"] = rng.choice(LITERALS) if rng.random() < 0.8 else odd_text(rng)
+                lines[place] = b"TCAPPDLL " + to_json(values)
+            except (ValueError, TypeError):
+                return damage_text(rng, data)
+        case 4:
+            lines[place] = rng.choice((b"", b"DLLL ", b"TCAPPDLL ", b"INFO ")) + brace + record
+        case _ if brace:
+            lines[place] = prefix + json_mutator(WORDS)(rng, brace + record)
+        case _:
+            return damage_text(rng, data)
+    return b"\n".join(lines)
+
+
+def written_seeds() -> list[Files]:
+    values = [{"train.loss": 3.5, "rank": "0", "name": "x", "list": [1, 2.5], "none": None}, {"val.loss": 2}]
+    return [{"values.json": json.dumps(values).encode()}]
+
+
+def read_written(folder: Path) -> object:
+    """Whatever a script logs is a log that can be read again, of as many records."""
+    try:
+        values = json.loads((folder / "values.json").read_bytes())
+    except (ValueError, RecursionError):
+        return None
+    logger = Logger([JSONStreamBackend(Verbosity.VERBOSE, folder / "log.json")])
+    rows = [value for value in (values if isinstance(values, list) else [values]) if isinstance(value, dict)]
+    for number, row in enumerate(rows):
+        logger.log(step=row.get("step", (0, number)), data=row)
+    logger.info(values)
+    log = LogFile(folder / "log.json")
+    records = list(log)
+    assert len(records) == len(rows) + 1 and not log.remarks
+    return len(records)
+
+
+READERS = [
+    Reader("log", log_seeds, read_log, {".json": damage_log, ".csv": damage_text}),
+    Reader("two_logs", pair_seeds, read_pair, {".json": damage_log}),
+    Reader("logged", written_seeds, read_written, {".json": json_mutator(WORDS)}, fresh=True, share=0.5),
+]
