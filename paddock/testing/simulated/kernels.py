@@ -61,6 +61,7 @@ class Kernels:
         packet, printed = name.partition(".")[0], printed_name(name)
         arguments = {argument.name for argument in operator._schema.arguments}
         makes, draws = "device" in arguments, "generator" in arguments
+        tensors = [place for place, one in enumerate(operator._schema.arguments) if str(one.type) == "Tensor"]
         written = [_written_argument(operator, returned) for returned in operator._schema.returns]
         anywhere, reads = packet in TAKES_PLACES, packet in READING_OPERATORS
 
@@ -72,7 +73,10 @@ class Kernels:
             if draws:
                 kwargs["generator"] = device.generator_for(kwargs.get("generator"))
             device.check_place(printed, (*args, *kwargs.values()), anywhere)
-            found = operator(*map(_host, args), **{key: _host(value) for key, value in kwargs.items()})
+            run = operator
+            if any(isinstance(args[place], int | float) for place in tensors if place < len(args)):
+                run = operator.overloadpacket  # a number in place of a tensor: torch finds the overload for it
+            found = run(*map(_host, args), **{key: _host(value) for key, value in kwargs.items()})
             results = found if isinstance(found, tuple) else (found,)
             if device.injections is not None:
                 device.injections.apply(printed, results)
