@@ -1,20 +1,22 @@
-"""`paddock align RUN REFERENCE`."""
+"""`paddock align RUN REFERENCE`, `paddock align --model RECIPE --layers`, and `paddock align record RECIPE`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from paddock.cli.arguments import parse
+from paddock.cli.arguments import parse, parse_recipe_command
 
 if TYPE_CHECKING:
     from paddock.alignment.comparison.runs import RunComparison
+    from paddock.alignment.layers.alignment import LayerAlignment
+    from paddock.alignment.layers.comparison import Compared
 
 Runs = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN REFERENCE")]
 
@@ -63,8 +65,63 @@ class AlignOptions:
     """Print the result as JSON."""
 
 
+@dataclass(frozen=True)
+class LayerOptions:
+    """Compare one training step on a device with the same on a reference, layer by layer, and name what is wrong.
+
+    Same weights, same samples, no dropout. Every part of the model is given the reference's inputs and gradients, so
+    that no error of one reaches another; how far its results may be away is found by moving the reference's inputs by
+    a rounding. A part that fails is run again operator by operator, and --output gets a script that shows the operator
+    alone. Then the optimizer's update is compared.
+
+        paddock align --model gpt2/tiny --device npu --layers
+
+        paddock align --model gpt2/tiny --compiled --layers
+
+        paddock align --model gpt2/tiny --layouts tp2 pp2
+
+    The last compares layouts with one process, as `paddock check parity` does. Exit code 0 if all agree, 7 if not."""
+
+    layers: bool = True
+    """Layer by layer: what --model is compared by."""
+    reference: str = "cpu"
+    """The device that is right."""
+    compiled: bool = False
+    """Compile the units of the device's model: eager beside compiled, where the device is the reference."""
+    output: Path | None = None
+    """A folder for scripts that show what is wrong."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """Keep what a device computes of one training step in a small file, to be compared on another machine.
+
+        paddock align record gpt2/tiny --device npu --output npu.layers
+
+        paddock align npu.layers cpu.layers
+
+    Both records are made with the same recipe and flags."""
+
+    output: Path = Path("device.layers")
+    """The file."""
+    reference: str = "cpu"
+    """The device whose numbers every part is given."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
 def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["record"]:
+        return record(arguments[1:])
+    if "--model" in arguments:
+        return layers(arguments)
     options = parse(AlignOptions, "align", arguments)
+    from paddock.jobs.align import align_records, is_record
+
+    if len(options.runs) == 2 and all(map(is_record, options.runs)):
+        return tell_layers(align_records(options.runs), options.json)
     from paddock.alignment.comparison.runs import Settings
     from paddock.jobs.align import align_runs
     from paddock.telemetry.records import plain
@@ -77,6 +134,92 @@ def main(arguments: list[str]) -> None:
         print(f"written: {options.output}", file=sys.stderr)
     sys.stdout.flush()
     found.raise_if_different()
+
+
+def layers(arguments: list[str]) -> None:
+    """`paddock align --model RECIPE`."""
+    at = arguments.index("--model")
+    named, rest = arguments[at + 1 : at + 2], [*arguments[:at], *arguments[at + 2 :]]
+    if "--layouts" in rest:
+        from paddock.cli.check import check_parity
+
+        return check_parity([*named, *(flag for flag in rest if flag != "--layers")])
+    command = parse_recipe_command(LayerOptions, "align --model", [*named, *rest])
+    options = command.options
+    from paddock.jobs.align import align_layers
+    from paddock.telemetry.terminal import progress_bar
+
+    with progress_bar("align", visible=True) as on_part:
+        found = align_layers(
+            command.name,
+            command.recipe,
+            options.reference,
+            compiled=options.compiled,
+            folder=options.output,
+            on_part=on_part,
+        )
+    tell_layers(found, options.json)
+
+
+def record(arguments: list[str]) -> None:
+    """`paddock align record RECIPE`."""
+    command = parse_recipe_command(RecordOptions, "align record", arguments)
+    from paddock.jobs.align import record_layers
+    from paddock.telemetry.terminal import progress_bar
+
+    options = command.options
+    with progress_bar("record", visible=True) as on_part:
+        size = record_layers(command.name, command.recipe, options.reference, options.output, on_part)
+    told = {"record": str(options.output), "bytes": size}
+    print(json.dumps(told) if options.json else f"{options.output}: {size / 1e6:.2f} MB")
+
+
+def tell_layers(found: LayerAlignment, as_json: bool) -> None:
+    from paddock.telemetry.records import plain
+
+    print(json.dumps(plain(found.to_dict()), ensure_ascii=False) if as_json else layers_page(found))
+    sys.stdout.flush()
+    found.raise_if_different()
+
+
+def layers_page(found: LayerAlignment) -> str:
+    """A row for every part, and what is to blame."""
+    verdict = "aligned" if found.aligned else "NOT ALIGNED"
+    lines = [
+        f"{verdict}: {found.recipe} on {found.device} beside {found.reference}, {found.number_type}, no dropout",
+        "",
+    ]
+    rows = [("part", "forward", "backward", "verdict")]
+    for part in dict.fromkeys(one.part for one in found.compared):
+        here = [one for one in found.compared if one.part == part]
+        forward, backward = (_farthest(here, kinds) for kinds in (("forward",), ("backward", "update")))
+        bad = [one for one in here if not one.agrees]
+        worst = max(bad, key=lambda one: one.distance.whole / max(one.allowed.whole, 1e-30)) if bad else None
+        said = (
+            "agrees"
+            if worst is None
+            else f"{worst.tensor}: {worst.distance.whole:.1e}, allowed {worst.allowed.whole:.1e}"
+        )
+        rows.append((part, forward, backward, said))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines += [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
+    ]
+    if found.operators:
+        lines += ["", "to blame:"]
+        lines += [
+            f"  {one.operator} in {one.module or 'no module'}, {one.direction}: {one.distance.whole:.1e} away, "
+            f"allowed {one.allowed.whole:.1e}"
+            for one in found.operators[:8]
+        ]
+    lines += [f"script: {path}" for path in found.scripts]
+    return "\n".join(lines)
+
+
+def _farthest(compared: Sequence[Compared], directions: Sequence[str]) -> str:
+    """How far the worst of a part's tensors is away."""
+    apart = [one.distance.whole for one in compared if one.direction in directions]
+    return f"{max(apart):.1e}" if apart else "–"
 
 
 def comparison_page(found: RunComparison) -> str:

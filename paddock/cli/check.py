@@ -87,7 +87,7 @@ class FormatsOptions:
 
 
 def main(arguments: list[str]) -> None:
-    checks = {"config": _config, "parity": _parity, "resume": _resume, "formats": _formats}
+    checks = {"config": _config, "parity": check_parity, "resume": _resume, "formats": _formats}
     wanted = arguments[0] if arguments else ""
     if wanted in checks:
         checks[wanted](arguments[1:])
@@ -107,12 +107,13 @@ def _config(arguments: list[str]) -> None:
     show_config(command.recipe, command.launch, command.options.json)
 
 
-def _parity(arguments: list[str]) -> None:
+def check_parity(arguments: list[str]) -> None:
+    """`paddock check parity RECIPE`."""
     command = parse_recipe_command(ParityOptions, "check parity", arguments, _for_parity)
-    from paddock.alignment.parity import check_parity
+    from paddock.alignment import parity
 
     options = command.options
-    result = check_parity(command.recipe, options.layouts, command.launch, options.double)
+    result = parity.check_parity(command.recipe, options.layouts, command.launch, options.double)
     print(json.dumps(result.to_dict()) if options.json else parity_table(result), flush=True)
     result.raise_if_different()
 

@@ -1,17 +1,25 @@
-"""Comparing two runs: both are read, compared, and the report or the plot is written."""
+"""Comparing two runs, or one training step of a model on two devices, layer by layer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paddock.alignment.comparison.logged import read_run
 from paddock.alignment.comparison.report import loss_plot, report_page
 from paddock.alignment.comparison.runs import RunComparison, Settings, compare_runs
+from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, bad_value
 from paddock.files import atomic_write, disk_errors, user_path
 from paddock.telemetry.plots import draw
 
+if TYPE_CHECKING:
+    from paddock.alignment.layers.alignment import LayerAlignment, OnPart
+    from paddock.devices import DeviceAdapter
+
+RECORD = ".layers"
+"""How the name of a record of layers ends."""
 WRITERS = {
     ".html": report_page,
     ".svg": lambda found: draw(loss_plot(found), is_alone=True),
@@ -38,3 +46,62 @@ def align_runs(runs: Sequence[str], settings: Settings, output: Path | None) -> 
         with atomic_write(output) as stream:
             stream.write(WRITERS[output.suffix.lower()](found))
     return found
+
+
+def align_layers(
+    name: str, recipe: Recipe, reference: str, *, compiled: bool, folder: Path | None, on_part: OnPart | None = None
+) -> LayerAlignment:
+    """Compare one training step of a recipe's model on its device with the same on the reference's, part by part."""
+    from paddock.alignment.layers import alignment
+
+    device, other = _devices(recipe, reference)
+    if device == other and not compiled:
+        raise bad_value(
+            "--reference",
+            reference,
+            "it is the device itself, which agrees with itself",
+            "set --device to the one that is to be compared, or --compiled",
+        )
+    return alignment.align_layers(name, recipe, device, other, compiled=compiled, folder=folder, on_part=on_part)
+
+
+def record_layers(name: str, recipe: Recipe, reference: str, output: Path, on_part: OnPart | None = None) -> int:
+    """Keep what a device computes of one training step in a file; returns its size in bytes."""
+    from paddock.alignment.layers import alignment
+    from paddock.alignment.layers.record import Recorder
+
+    if output.suffix != RECORD:
+        raise bad_value(
+            "--output", output, "a record's name ends so that it can be told from a log", f"end it in {RECORD}"
+        )
+    device, other = _devices(recipe, reference)
+    recorder = Recorder()
+    alignment.align_layers(name, recipe, device, other, on_part=on_part, on_tensor=recorder.hear)
+    with disk_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    recorder.record(recipe.to_dict(), device.name, recipe.precision.compute).write(output)
+    return output.stat().st_size
+
+
+def align_records(paths: Sequence[str]) -> LayerAlignment:
+    """Compare a record of one device with that of another, the reference."""
+    from paddock.alignment.layers.alignment import LayerAlignment
+    from paddock.alignment.layers.record import compare_records, read_record
+
+    found, reference = (read_record(user_path(path)) for path in paths)
+    compared = compare_records(found, reference)
+    return LayerAlignment(paths[0], found.device, reference.device, found.number_type, compared)
+
+
+def is_record(path: str) -> bool:
+    return Path(path).suffix == RECORD
+
+
+def _devices(recipe: Recipe, reference: str) -> tuple[DeviceAdapter, DeviceAdapter]:
+    """The device of a recipe, and the reference, both ready."""
+    from paddock.devices import prepare, select
+
+    device, other = select(recipe.train.device), select(reference)
+    prepare(device)
+    device.activate(0)
+    return device, other

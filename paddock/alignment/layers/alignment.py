@@ -46,9 +46,9 @@ class LayerAlignment:
     scripts: Sequence[Path] = ()
     """Each shows one of the operators' errors by itself."""
     reference_seconds: float | None = None
-    """What the reference took for the step."""
+    """What the reference took for the step, forward and backward."""
     seconds: float | None = None
-    """What all of it took."""
+    """What all of it took, once the models were there."""
 
     @property
     def failures(self) -> list[Compared]:
@@ -117,16 +117,16 @@ def align_layers(
     config = recipe.model.without_dropout()
     micro = arithmetic_of(recipe, 1).batch.micro
     batch = example_batch(config, micro, recipe.data.sample_shape(), seed=recipe.train.seed)
-    started = time.perf_counter()
-    expected = Reference(PartRunner(_model(recipe, reference), batch))
-    reference_seconds = time.perf_counter() - started
-    model = _model(recipe, device)
+    right, model = _model(recipe, reference), _model(recipe, device)
     if compiled:
         compile_units(model.unit_modules(), "on", device, config.num_parameters())
     if prepare_model is not None:
         prepare_model(model)
     number_type = getattr(torch, recipe.precision.compute)
     runner = PartRunner(model, batch, _autocast(recipe, device))
+    started = time.perf_counter()
+    expected = Reference(PartRunner(right, batch))
+    reference_seconds = time.perf_counter() - started
     compared: list[Compared] = []
     operators: list[OperatorFinding] = []
     examined = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ROUNDINGS = 4
+ROUNDINGS = 8
 """Roundings of the number type that need no explanation: below, nothing is computed a second time."""
 ROOM = 16
 """How much farther than the moved reference a device may be: its own sums run in another order, in every operation."""

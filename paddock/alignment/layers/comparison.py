@@ -69,9 +69,9 @@ def compare_part(
     compared = {
         name: _compared(part, name, found[name], tolerance(moved[name], number_type), noise[name]) for name in expected
     }
-    for name, one in compared.items() if on_tensor is not None else ():
-        if name in computed:
-            on_tensor(one, computed[name])
+    if on_tensor is not None:
+        for name in compared.keys() & computed.keys():
+            on_tensor(compared[name], computed[name])
     return list(compared.values())
 
 

@@ -20,6 +20,7 @@ from paddock.alignment.layers.comparison import Compared, Direction
 from paddock.documents import Document, read_document
 from paddock.errors import ConfigError
 from paddock.files import atomic_write
+from paddock.versions import versions
 
 SUMS = 64
 """Numbers of a sketch."""
@@ -57,23 +58,42 @@ class Record(Document):
             stream.write(self.model_dump_json())
 
 
+class Recorder:
+    """Hears of the tensors that a device computes."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+
+    def hear(self, compared: Compared, tensor: Tensor) -> None:
+        values = tensor.detach().to("cpu", torch.float32)
+        self._entries.append(
+            Entry(
+                part=compared.part,
+                direction=compared.direction,
+                tensor=compared.tensor,
+                shape=list(tensor.shape),
+                norm=float(torch.linalg.vector_norm(values, dtype=torch.float64)),
+                sketch=sketch(values).tolist(),
+                allowed=compared.allowed.whole,
+            )
+        )
+
+    def record(self, recipe: dict[str, Any], device: str, number_type: str) -> Record:
+        """What was heard, of a recipe; on which device its training is said to run does not matter."""
+        kept = {**recipe, "train": {**recipe["train"], "device": "auto"}}
+        return Record(
+            format=FORMAT,
+            recipe=kept,
+            device=device,
+            number_type=number_type,
+            versions={name: str(value) for name, value in versions().items()},
+            entries=self._entries,
+        )
+
+
 def read_record(path: Path) -> Record:
     """What `write` wrote."""
     return read_document(path, Record, fix="paddock align record RECIPE --output FILE makes one", max_bytes=MAX_BYTES)
-
-
-def entry(compared: Compared, tensor: Tensor) -> Entry:
-    """A tensor that the device computed."""
-    values = tensor.detach().to("cpu", torch.float32)
-    return Entry(
-        part=compared.part,
-        direction=compared.direction,
-        tensor=compared.tensor,
-        shape=list(tensor.shape),
-        norm=float(torch.linalg.vector_norm(values, dtype=torch.float64)),
-        sketch=sketch(values).tolist(),
-        allowed=compared.allowed.whole,
-    )
 
 
 def sketch(values: Tensor) -> Tensor:
@@ -86,7 +106,7 @@ def sketch(values: Tensor) -> Tensor:
     for row in range(rows):
         part = flat[row * PERIOD : (row + 1) * PERIOD]
         folded[: part.numel()] += part * float(turned[row])
-    return (folded * signs).view(SUMS, -1).sum(dim=1)
+    return (folded * signs).view(-1, SUMS).sum(dim=0)
 
 
 def _signs(count: int, seed: int) -> Tensor:

@@ -1,0 +1,150 @@
+"""Layer alignment on the simulated accelerator: nothing found where nothing is wrong, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paddock.alignment.layers.alignment import align_layers
+from paddock.alignment.layers.record import Recorder, compare_records, read_record
+from paddock.cli.main import run
+from paddock.config.load import load_recipe, merge
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.devices import adapter_named
+from paddock.errors import ConfigError
+from paddock.testing.pool import ProcessPool
+from paddock.testing.simulated import Injection, name_modules, simulated_device, write_package
+
+RECIPES = ("gpt2/tiny", "bert/tiny", "t5/tiny", "mt5/tiny", "resnet/tiny-synthetic")
+ERRORS = [
+    ("gpt2/tiny", Injection("aten.addmm", "layers.1.attention.qkv", 1e-4, "forward")),
+    ("gpt2/tiny", Injection("aten.gelu_backward", "layers.2.feed_forward", 1e-3, "backward")),
+    ("bert/tiny", Injection("aten.mm", "layers.0.feed_forward.input", 1e-3, "backward")),
+    ("t5/tiny", Injection("aten.mm", "decoder.1.cross_attention.key_value", 1e-3, "forward")),
+    ("mt5/tiny", Injection("aten.mm", "encoder.0.attention.qkv", 1e-3, "backward")),
+    ("resnet/tiny-synthetic", Injection("aten.convolution_backward", "layer3.0.conv2", 1e-3, "backward")),
+]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPool]:
+    """A process in which nothing has gone backward yet: torch takes a device that comes later for one without."""
+    with ProcessPool(1) as found:
+        yield found
+
+
+def recipe_of(name: str, **train: Any) -> Recipe:
+    changes = {"precision": {"compute": "float32"}, "batch": {"micro": 2, "global": 2}, "train": train}
+    return recipe_from_dict(merge(load_recipe(name).to_dict(), changes))
+
+
+def align(rank: int, jobs: list[tuple[str, Injection | None]], folder: str | None = None) -> list[dict[str, Any]]:
+    """For a pool: what is found of each recipe, with an error or without."""
+    found = []
+    for name, injection in jobs:
+        with simulated_device("npu", injections=[] if injection is None else [injection]) as device:
+            result = align_layers(
+                name,
+                recipe_of(name),
+                adapter_named("npu"),
+                adapter_named("cpu"),
+                folder=None if folder is None else Path(folder),
+                prepare_model=name_modules,
+            )
+            applied = device.injections.applied if device.injections is not None else 0
+            found.append(result.to_dict() | {"applied": applied})
+    return found
+
+
+def test_nothing_is_found_where_nothing_is_wrong(pool: ProcessPool) -> None:
+    (found,) = pool.run(align, [(name, None) for name in RECIPES])
+    for name, result in zip(RECIPES, found, strict=True):
+        assert result["aligned"] and result["culprit"] is None, (name, result["failures"][:3])
+        assert result["compared"] > 30
+
+
+def test_what_is_wrong_is_named(pool: ProcessPool) -> None:
+    (found,) = pool.run(align, ERRORS)
+    for (name, injection), result in zip(ERRORS, found, strict=True):
+        assert result["applied"] and not result["aligned"], name
+        first = result["operators"][0]
+        assert first["operator"].startswith(f"{injection.operator}."), (name, first)
+        assert (first["module"], first["direction"]) == (injection.module, injection.direction)
+        assert first["distance"]["whole"] == pytest.approx(injection.size, rel=0.05)
+        parts = {one["part"] for one in result["failures"]}
+        assert len(parts) == 1, f"no error reaches another part: {parts}"
+
+
+def test_rounding_is_no_error(pool: ProcessPool) -> None:
+    """A device whose products differ in their last digits, everywhere."""
+    eps = torch.finfo(torch.float32).eps
+    jobs: list[tuple[str, Injection | None]] = [
+        ("gpt2/tiny", Injection("aten.mm", None, 2 * eps, "backward")),
+        ("t5/tiny", Injection("aten.mm", None, 2 * eps, "forward")),
+    ]
+    (found,) = pool.run(align, jobs)
+    for job, result in zip(jobs, found, strict=True):
+        assert result["aligned"], (job, result["failures"][:3])
+    assert any(result["applied"] for result in found)
+
+
+def test_a_script_shows_the_error_by_itself(pool: ProcessPool, tmp_path: Path) -> None:
+    error = Injection("aten.addmm", None, 0.01)
+    ((result,),) = pool.run(align, [("gpt2/tiny", error)], str(tmp_path / "scripts"))
+    (script,) = result["scripts"]
+    write_package(tmp_path / "package", "npu", injections=[vars(error)])
+    environment = {"PYTHONPATH": f"{tmp_path / 'package'}:{Path(__file__).parents[3]}", "PATH": "/usr/bin:/bin"}
+    told = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.startswith("aten.addmm.default: relative error 0.01")
+
+
+def record(rank: int, name: str, injection: Injection | None, path: str, **train: Any) -> None:
+    """For a pool: a record of the simulated device."""
+    recorder, recipe = Recorder(), recipe_of(name, **train)
+    with simulated_device("npu", injections=[] if injection is None else [injection]):
+        adapters = (adapter_named("npu"), adapter_named("cpu"))
+        align_layers(name, recipe, *adapters, on_tensor=recorder.hear, prepare_model=name_modules)
+    recorder.record(recipe.to_dict(), "npu", "float32").write(Path(path))
+
+
+def test_records_are_compared_elsewhere(pool: ProcessPool, tmp_path: Path) -> None:
+    paths = {name: tmp_path / f"{name}.layers" for name in ("right", "again", "wrong")}
+    error = Injection("aten.gelu", "layers.1.feed_forward", 1e-3)
+    for name, injection in (("right", None), ("again", None), ("wrong", error)):
+        pool.run(record, "gpt2/tiny", injection, str(paths[name]))
+    right, again, wrong = (read_record(paths[name]) for name in ("right", "again", "wrong"))
+    assert all(one.agrees for one in compare_records(again, right))
+    bad = [one for one in compare_records(wrong, right) if not one.agrees]
+    assert bad and {one.part for one in bad} == {"layers.1"} and bad[0].tensor == "output x"
+    assert paths["right"].stat().st_size < 1_000_000
+    other = right.model_copy(update={"recipe": {**right.recipe, "model": {**right.recipe["model"], "layers": 3}}})
+    with pytest.raises(ConfigError, match=r"different recipes: model\.layers"):
+        compare_records(right, other)
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--model.layers", "1", "--model.hidden", "16", "--model.heads", "2", "--batch.micro", "1"]
+    assert run(["align", "--model", "gpt2/tiny", "--layers", *small]) == 2
+    assert "it is the device itself" in capsys.readouterr().err
+    assert run(["align", "record", "gpt2/tiny", *small, "--output", str(tmp_path / "cpu.json")]) == 2
+    assert "end it in .layers" in capsys.readouterr().err
+    path = str(tmp_path / "cpu.layers")
+    assert run(["align", "record", "gpt2/tiny", *small, "--output", path]) == 0
+    assert run(["align", path, path, "--json"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith(f"{path}: ") and json.loads(told[1])["aligned"] is True
+    values = json.loads(Path(path).read_text())
+    values["entries"][3]["sketch"][0] += values["entries"][3]["norm"]
+    Path(tmp_path / "other.layers").write_text(json.dumps(values))
+    assert run(["align", str(tmp_path / "other.layers"), path]) == 7
+    seen = capsys.readouterr()
+    assert seen.out.startswith("NOT ALIGNED") and "is not aligned with cpu" in seen.err
+    Path(tmp_path / "cut.layers").write_text(json.dumps(values)[:500])
+    assert run(["align", str(tmp_path / "cut.layers"), path]) == 4
