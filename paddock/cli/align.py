@@ -14,6 +14,7 @@ import tyro
 from paddock.cli.arguments import parse
 
 if TYPE_CHECKING:
+    from paddock.alignment.comparison.comparability import State
     from paddock.alignment.comparison.runs import RunComparison
 
 Runs = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN REFERENCE")]
@@ -108,7 +109,8 @@ def _facts(found: RunComparison) -> Iterator[str]:
     from paddock.alignment.comparison.comparability import word
 
     facts = found.facts
-    for state, others in (("same", "and {} more"), ("unknown", "and {} more, of one of them")):
+    words: dict[State, str] = {"same": "and {} more", "unknown": "and {} more, of one of them"}
+    for state, others in words.items():
         names = [fact.label for fact in facts.shown if fact.state == state]
         more = [others.format(count)] if (count := facts.count(state)) else []
         if names or more:

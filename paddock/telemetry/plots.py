@@ -34,7 +34,7 @@ STYLE = """
 WIDTH, HEIGHT = 760, 340
 LEFT, RIGHT, TOP, BOTTOM = 86, 18, 44, 48
 LARGEST = 1e300
-LEGEND = 46
+LEGEND = 52
 """Characters of the names above a plot, together."""
 Tone = Literal["first", "second", "third", "fourth", "soft"]
 
