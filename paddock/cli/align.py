@@ -14,6 +14,7 @@ import tyro
 from paddock.cli.arguments import parse, parse_recipe_command
 
 if TYPE_CHECKING:
+    from paddock.alignment.comparison.comparability import State
     from paddock.alignment.comparison.runs import RunComparison
     from paddock.alignment.layers.alignment import LayerAlignment
     from paddock.alignment.layers.comparison import Compared
@@ -251,7 +252,8 @@ def _facts(found: RunComparison) -> Iterator[str]:
     from paddock.alignment.comparison.comparability import word
 
     facts = found.facts
-    for state, others in (("same", "and {} more"), ("unknown", "and {} more, of one of them")):
+    words: dict[State, str] = {"same": "and {} more", "unknown": "and {} more, of one of them"}
+    for state, others in words.items():
         names = [fact.label for fact in facts.shown if fact.state == state]
         more = [others.format(count)] if (count := facts.count(state)) else []
         if names or more:

@@ -22,7 +22,8 @@ h2 { font-size: 1.05rem; margin: 32px 0 8px; } p { margin: 6px 0; } code { overf
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 10px; margin: 18px 0 6px; }
 .tile { border: 1px solid var(--line); border-radius: 8px; padding: 10px 12px; }
 .tile b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; } .scroll + .scroll { margin-top: 16px; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); }
 td { overflow-wrap: break-word; } td.number { white-space: nowrap; } th { color: var(--soft); font-weight: 500; }
 ul { padding-left: 1.2em; margin: 6px 0; } li { overflow-wrap: anywhere; margin: 3px 0; }

@@ -25,7 +25,8 @@ STYLE = """
 .plot .grid { stroke: var(--line); stroke-width: 1; } .plot .axis { stroke: var(--soft); stroke-width: 1; }
 .plot .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
 .plot .wide { stroke-width: 6; stroke-opacity: 0.45; } .plot .thin { stroke-width: 1; stroke-opacity: 0.7; }
-.plot .limit { stroke: var(--bad); stroke-width: 1.2; stroke-dasharray: 5 4; } .plot .over { fill: var(--bad); }
+.plot .limit { stroke: var(--bad); stroke-width: 1.2; stroke-dasharray: 5 4; } .plot .over { fill: var(--bad);
+  paint-order: stroke; stroke: var(--surface); stroke-width: 5px; }
 @media (max-width: 560px) { .plot { font-size: 21px; } .plot .curve { stroke-width: 2.6; }
   .plot .wide { stroke-width: 9; } }
 """
@@ -33,7 +34,7 @@ STYLE = """
 WIDTH, HEIGHT = 760, 340
 LEFT, RIGHT, TOP, BOTTOM = 86, 18, 44, 48
 LARGEST = 1e300
-LEGEND = 46
+LEGEND = 52
 """Characters of the names above a plot, together."""
 Tone = Literal["first", "second", "third", "fourth", "soft"]
 
@@ -69,10 +70,10 @@ class Plot:
 def draw(plot: Plot, *, is_alone: bool = False) -> str:
     """The plot as an SVG element; alone, as a whole file."""
     frame = _Frame.around(plot)
-    parts = [f"<title>{escape(plot.title)}</title>", *_grid(frame, plot), *_limit(frame, plot)]
+    parts = [f"<title>{escape(plot.title)}</title>", *_grid(frame, plot)]
     for line in sorted(plot.lines, key=lambda one: one.width == "usual"):
         parts += _curve(frame, line)
-    parts += _legend(plot.lines)
+    parts += [*_limit(frame, plot), *_legend(plot.lines)]
     head = f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(plot.title)}"'
     if not is_alone:
         return head + ">" + "".join(parts) + "</svg>"
@@ -108,10 +109,10 @@ class _Frame:
         return LEFT + (WIDTH - LEFT - RIGHT) * ((step - low) / (high - low))
 
     def y(self, value: float) -> float:
-        low, high = self.y_range
+        (low, high), value = self.y_range, _bounded(value)
         if self.is_logarithmic:
             value = math.log10(value) if value > 0 else low
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * ((_bounded(value) - low) / (high - low))
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * ((value - low) / (high - low))
 
 
 def _bounded(value: float) -> float:

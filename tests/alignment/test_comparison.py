@@ -187,7 +187,7 @@ def test_counting_from_0_and_from_1() -> None:
     for pair in ((zero, one), (one, zero)):
         found = compare(*pair)
         assert found.aligned and found.errors is not None and found.errors.max == 0
-        assert any("zero from 0" in note and "one from 1" in note for note in found.notes)
+        assert any("zero counts its steps from 0 and one from 1" in note for note in found.notes)
         assert compare(*pair, offset=0).errors.max > 0.01  # type: ignore[union-attr]
 
 

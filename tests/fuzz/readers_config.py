@@ -181,6 +181,7 @@ COMMANDS = (
     "data inspect corpus --samples 2",
     "data verify corpus --vocab-size 100 --json",
     "data merge corpus corpus --output out",
+    "align out corpus.bin --tolerance 0.1 --steps 5 --loss train.loss loss --offset 1 --json",
     "zoo list --json",
     "zoo show gpt2/tiny",
     "doctor --json",
@@ -193,6 +194,7 @@ STUBS = (
     *"paddock.jobs.generate.continue_text paddock.jobs.predict.open_predictor paddock.jobs.doctor.diagnose".split(),
     *(
         "paddock.jobs.data.merge_corpora",
+        "paddock.jobs.align.align_runs",
         "paddock.alignment.parity.check_parity",
         "paddock.alignment.resume.check_resume",
     ),

@@ -50,15 +50,18 @@ def metric_alarms(metrics: tuple[MetricError, ...], a: LoggedRun, b: LoggedRun) 
                 yield f"{run.name}: {metric.name} is exactly 0 at {metric.where}"
 
 
-def length_alarms(runs: tuple[LoggedRun, LoggedRun], losses: tuple[Curve, Curve], wanted: int | None) -> Iterator[str]:
+def length_alarms(
+    runs: tuple[LoggedRun, LoggedRun], losses: tuple[Curve, Curve], axes: Axes, wanted: int | None
+) -> Iterator[str]:
     """Runs that have no step in common, or did not get as far as they were to, or as the other one."""
     (a, b), (loss_a, loss_b) = runs, losses
     if not loss_a.keys() & loss_b.keys():
         yield f"the runs have no step in common: {a.name} has {_span(loss_a)}, {b.name} {_span(loss_b)}"
         return
     late = max(max(loss) for loss in losses)
-    for run, loss in zip(runs, losses, strict=True):
-        last, asked = max(loss), run.asked_steps if wanted is None else wanted
+    for run, loss, axis in zip(runs, losses, (axes.a, axes.b), strict=True):
+        own = None if run.asked_steps is None else run.asked_steps + axis.shift
+        last, asked = max(loss), own if wanted is None else wanted
         if asked is not None and last + _interval(loss) <= asked:
             yield f"{run.name} ends at step {last}, and was to make {asked}"
         elif last + _interval(loss) <= late:

@@ -101,27 +101,37 @@ def common_axes(
     notes = []
     if per_epoch is not None and not any(anew):
         raise bad_value("--steps-per-epoch", per_epoch, "both runs count their steps over all epochs", "leave it out")
-    if any(anew) and per_epoch is None:
-        if not all(anew):
-            odd = runs[0] if anew[0] else runs[1]
-            raise ConfigError(
-                f"{odd.name} counts its steps anew in every epoch, and the other one over the whole run",
-                why="which step of the one is which of the other cannot be told",
-                fix="set --steps-per-epoch to the number of steps that an epoch has",
-            )
-        per_epoch = 1 + max(position[1] for one in positions for position in one if len(position) > 1)
+    if per_epoch is None and any(anew):
+        per_epoch = _longest_epoch(runs, positions, anew)
         notes.append("both count their steps anew in every epoch: the same step of the same epoch is compared")
     axes = [
         StepAxis(per_epoch or 0, first_epoch=int(_first_epoch(one) == 1)) if restarts else StepAxis()
         for restarts, one in zip(anew, positions, strict=True)
     ]
-    shift = offset if offset is not None else _natural_shift(axes, positions)
-    if shift and offset is None:
-        begins = [f"{run.name} from {first(axis, one)}" for run, axis, one in zip(runs, axes, positions, strict=True)]
+    begins = [_first(axis, one) for axis, one in zip(axes, positions, strict=True)]
+    shifts = [0, offset or 0]
+    if offset is None and sorted(begins) == [0, 1]:
+        shifts = [int(begin == 0) for begin in begins]
+        zero, one = (runs[begins.index(number)].name for number in (0, 1))
         notes.append(
-            f"steps are counted {' and '.join(begins)}: the first is compared with the first (--offset 0: not)"
+            f"{zero} counts its steps from 0 and {one} from 1: their first steps are compared (--offset 0: not)"
         )
-    return Axes(axes[0], replace(axes[1], shift=shift), notes)
+    a, b = (replace(axis, shift=shift) for axis, shift in zip(axes, shifts, strict=True))
+    return Axes(a, b, notes)
+
+
+def _longest_epoch(
+    runs: tuple[LoggedRun, LoggedRun], positions: Sequence[Sequence[Position]], anew: Sequence[bool]
+) -> int:
+    """A number of steps that no epoch of either log exceeds, where both count them anew: any such number will do."""
+    if not all(anew):
+        odd = runs[0] if anew[0] else runs[1]
+        raise ConfigError(
+            f"{odd.name} counts its steps anew in every epoch, and the other one over the whole run",
+            why="which step of the one is which of the other cannot be told",
+            fix="set --steps-per-epoch to the number of steps that an epoch has",
+        )
+    return 1 + max(position[1] for one in positions for position in one if len(position) > 1)
 
 
 def counts_anew(positions: Sequence[Position]) -> bool:
@@ -137,12 +147,6 @@ def _first_epoch(positions: Sequence[Position]) -> int:
     return min(position[0] for position in positions if len(position) > 1)
 
 
-def first(axis: StepAxis, positions: Sequence[Position]) -> int:
+def _first(axis: StepAxis, positions: Sequence[Position]) -> int:
     """The first step of a log."""
     return min((axis.step(position) for position in positions if position), default=0)
-
-
-def _natural_shift(axes: Sequence[StepAxis], positions: Sequence[Sequence[Position]]) -> int:
-    """What is added to the steps of the second, where one counts from 0 and the other from 1."""
-    begins = [first(axis, one) for axis, one in zip(axes, positions, strict=True)]
-    return begins[0] - begins[1] if sorted(begins) == [0, 1] else 0

@@ -52,6 +52,9 @@ class MetricError:
     """Where the reference is 0, a relative error is not defined."""
     where: str
     """Where both measured it, in words."""
+    decides: bool
+    """Whether it takes part in the verdict. A perplexity is the power of a loss that does, and makes more of its
+    errors."""
 
 
 def error_of(value: float, reference: float) -> float:
@@ -115,8 +118,14 @@ def final_metrics(a: LoggedRun, b: LoggedRun, axes: Axes, last: int | None) -> t
             continue
         value, reference = values[0][places[0]], values[1][places[1]]
         where = _words(places[0]) if common else f"{_words(places[0])} and {_words(places[1])}"
-        found.append(MetricError(name, value, reference, error_of(value, reference), reference == 0, where))
+        decides = not _follows_from_loss(name, a, b)
+        found.append(MetricError(name, value, reference, error_of(value, reference), reference == 0, where, decides))
     return tuple(found)
+
+
+def _follows_from_loss(name: str, a: LoggedRun, b: LoggedRun) -> bool:
+    loss = re.sub("(perplexity|ppl)$", "loss", name)
+    return loss != name and loss in a.series and loss in b.series
 
 
 def is_final(run: LoggedRun, name: str) -> bool:

@@ -106,10 +106,15 @@ def _metrics(found: RunComparison) -> list[str]:
         return []
     rows: list[list[str | tuple[str, pages.Mood]]] = []
     for metric in found.metrics:
-        mood: pages.Mood = "bad" if found.fails(metric.error) else "plain" if metric.is_absolute else "good"
+        mood: pages.Mood = "plain"
+        if metric.decides:
+            mood = "bad" if found.fails(metric.error) else "plain" if metric.is_absolute else "good"
         error = (shown_error(metric), mood)
         rows.append([metric.name, f"{metric.a:.6g}", f"{metric.b:.6g}", error, metric.where])
-    return [pages.heading("Final metrics"), pages.table(["metric", "run", "reference", "error", "at"], rows)]
+    parts = [pages.heading("Final metrics"), pages.table(["metric", "run", "reference", "error", "at"], rows)]
+    if shown := [metric.name for metric in found.metrics if not metric.decides]:
+        parts.append(pages.paragraph(f"{', '.join(shown)}: shown, and decides nothing; its loss does.", "soft"))
+    return parts
 
 
 def _comparability(found: RunComparison) -> list[str]:

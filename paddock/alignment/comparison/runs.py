@@ -84,7 +84,9 @@ class RunComparison:
                 f"{name} error of the loss {percent(value)}" for name, value in parts.items() if self.fails(value)
             ]
         found += [
-            f"error of {metric.name} {shown_error(metric)}" for metric in self.metrics if self.fails(metric.error)
+            f"error of {metric.name} {shown_error(metric)}"
+            for metric in self.metrics
+            if metric.decides and self.fails(metric.error)
         ]
         return found
 
@@ -175,7 +177,7 @@ def _alarms(
         yield from loss_alarms(run, loss, name)
         yield from norm_alarms(run, axis, last)
     yield from metric_alarms(metrics, *runs)
-    yield from length_alarms(runs, losses, last)
+    yield from length_alarms(runs, losses, axes, last)
 
 
 def _curves(runs: Runs, names: tuple[str, str], axes: Axes, last: int | None) -> tuple[Curve, Curve]:
