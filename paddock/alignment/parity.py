@@ -150,7 +150,10 @@ def work(payload: dict[str, Any]) -> None:
     recipes = [(name, recipe_from_dict(values)) for name, values in payload["layouts"]]
     first = recipes[0][1]
     traces = {}
-    with join_world(select(first.train.device)) as world, computing_in(number_type(payload["double"])):
+    with (
+        join_world(select(first.train.device), first.device.fallback) as world,
+        computing_in(number_type(payload["double"])),
+    ):
         task = build_task(first)
         for number, (name, recipe) in enumerate(recipes):
             if world.is_main:

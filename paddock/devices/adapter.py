@@ -13,11 +13,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from paddock.devices.config import CompressedFormat, ProductsSetting
+from paddock.devices.config import CompressedFormat, FallbackSetting, ProductsSetting
 from paddock.errors import MachineError
 
 if TYPE_CHECKING:
     import torch
+
+    from paddock.devices.fallback import Ledger
 
 
 class Packed(Protocol):
@@ -140,6 +142,12 @@ class DeviceAdapter:
     def using_products(self, chosen: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Multiply matrices as `choose_products` said, inside."""
         return nullcontext()
+
+    def falling_back(self, setting: FallbackSetting) -> AbstractContextManager[Ledger]:
+        """What is done about operators that the device has no kernel for, inside; gives what was done."""
+        from paddock.devices import fallback
+
+        return fallback.falling_back(self.name, self.torch_type, setting)
 
     def pack(self, weight: torch.Tensor, rows: int) -> Packed | None:
         """A copy of a weight that makes products with about so many rows faster; None where none does. It holds as

@@ -11,6 +11,7 @@ CompressedFormat = Literal["int8", "int8-dynamic"]
 WeightFormat = Literal["float32", "bfloat16", CompressedFormat]
 """What a model that writes has its weights in."""
 ProductsSetting = Literal["auto", "mkl", "onednn"]
+FallbackSetting = Literal["cpu", "error"]
 
 
 class DeviceConfig(ConfigModel):
@@ -20,3 +21,6 @@ class DeviceConfig(ConfigModel):
     """Which library multiplies matrices (GEMM) on a CPU: `mkl` is torch's own choice, `onednn` the other one that it
     carries, and `auto` takes for every kind of product the one that was faster when it was measured on this machine,
     once. A run keeps the choice it began with."""
+    fallback: FallbackSetting = "cpu"
+    """What becomes of operators that an accelerator has no kernel for: `cpu` computes them on the host, and the end of
+    the run lists them with their calls and seconds; `error` stops at the first."""

@@ -71,7 +71,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.training.run import chosen_products
 
     recipe, measurement = recipe_from_dict(payload["recipe"]), Measurement(**payload["measurement"])
-    with join_world(select(recipe.train.device)) as world, chosen_products(recipe, world):
+    with join_world(select(recipe.train.device), recipe.device.fallback) as world, chosen_products(recipe, world):
         arithmetic = check_layout(recipe, world.size)
         compute = computation(recipe, arithmetic, world, measurement.train)
         rounds = measurement.warmup + measurement.iterations

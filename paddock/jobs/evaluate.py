@@ -66,7 +66,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.training.run import chosen_products, engine_for
 
     recipe = recipe_from_dict(payload["recipe"])
-    with join_world(select(recipe.train.device)) as world, chosen_products(recipe, world):
+    with join_world(select(recipe.train.device), recipe.device.fallback) as world, chosen_products(recipe, world):
         task = build_task(recipe)
         samples = task.held_out_samples(recipe.evaluate.split, recipe.evaluate.stride)
         arithmetic = check_evaluation(recipe, world.size)

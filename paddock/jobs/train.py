@@ -233,7 +233,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     with (
         outliving_readers(),
         StopRequest() as stop,
-        join_world(select(recipe.train.device)) as world,
+        join_world(select(recipe.train.device), recipe.device.fallback) as world,
         _begun_attempt(payload, recipe, world) as (recipe, run_dir, attempt),
         _kept_products(recipe, world, run_dir, attempt) as products,
     ):

@@ -6,6 +6,7 @@ own, on the host: the device, which is busy with the step before, is not asked.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paddock.devices import DeviceAdapter, prepare
+from paddock.devices.config import FallbackSetting
+from paddock.devices.fallback import Ledger, show_ledger
 from paddock.parallel.attempts import store_of_attempt
 from paddock.parallel.rendezvous import Place, check_interfaces, could_not_meet, place_in_job, store_of_job
 from paddock.process import announced, mortal
@@ -101,19 +104,33 @@ _host_group: dist.ProcessGroup | None = None
 
 
 @contextmanager
-def join_world(adapter: DeviceAdapter) -> Iterator[World]:
-    """Join the processes that the launcher (or torchrun) started with this one; leave them at the end."""
+def join_world(adapter: DeviceAdapter, fallback: FallbackSetting = "cpu") -> Iterator[World]:
+    """Join the processes that the launcher (or torchrun) started with this one; leave them at the end. `fallback` is
+    what is done about operators that the device lacks: the main process lists at the end what all of them did."""
     global _host_group
     place = place_in_job()
     prepare(adapter)
     device = adapter.activate(place.local_rank)
     _host_group = control = _meet(place, adapter.backend) if place.world_size > 1 else None
     try:
-        yield World(place.rank, place.world_size, adapter, device, control)
+        world = World(place.rank, place.world_size, adapter, device, control)
+        with adapter.falling_back(fallback) as ledger:
+            yield world
+        _show_fallbacks(world, ledger)
     finally:
         _host_group = None
         if place.world_size > 1:
             dist.destroy_process_group()
+
+
+def _show_fallbacks(world: World, ledger: Ledger) -> None:
+    """Tell the user what the host computed for the devices of all processes."""
+    others = world.all_gather(json.dumps(ledger.to_dict()))
+    if not world.is_main:
+        return
+    for told in others[1:]:
+        ledger.join(json.loads(told))
+    show_ledger(world.adapter.name, ledger)
 
 
 def _meet(place: Place, backend: str) -> dist.ProcessGroup:

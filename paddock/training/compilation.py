@@ -41,17 +41,16 @@ def compile_units(
     units: Sequence[nn.Module], mode: Literal["auto", "on", "off"], adapter: DeviceAdapter, num_parameters: int
 ) -> bool:
     """Compile each unit in place, as `mode` says; returns whether it did. The work happens in the first step."""
+    if mode == "off" or (mode == "auto" and (adapter.computes_on_host or num_parameters < SMALLEST)):
+        return False
     compiler = find_compiler(adapter)
-    if mode == "on" and compiler is None:
+    if compiler is None:
+        if mode == "auto":
+            return False
         raise MachineError(
-            "train.compile = on needs a C++ compiler on a CPU",
-            why="neither g++ nor clang++ is on the PATH",
-            fix="install one, or set --train.compile off",
+            f"train.compile = on: {why_not_compiled(adapter)}",
+            fix="set --train.compile off" + (", or install one" if adapter.computes_on_host else ""),
         )
-    if mode == "off" or compiler is None:
-        return False
-    if mode == "auto" and (adapter.computes_on_host or num_parameters < SMALLEST):
-        return False
     if _knows_all_instructions(compiler):  # spares the trial builds of every instruction set, five seconds
         import_module("torch._inductor.config").cpp.vec_isa_ok = True
     backend: Any = compile_for_cpu if adapter.computes_on_host else "inductor"
@@ -86,10 +85,20 @@ def _whole_operations() -> list[Any]:
     return [getattr(ops.aten, name) for name in LEFT_WHOLE]
 
 
+def why_not_compiled(adapter: DeviceAdapter) -> str:
+    """What is missing where `find_compiler` finds nothing."""
+    if adapter.computes_on_host:
+        return "it needs a C++ compiler on a CPU, and neither g++ nor clang++ is on the PATH"
+    return f"torch's compiler makes no code for {adapter.name}: its plug-in brings none"
+
+
 def find_compiler(adapter: DeviceAdapter) -> str | None:
-    """What turns compiled graphs into machine code: on a CPU the C++ compiler that torch calls, else the vendor's."""
+    """What turns compiled graphs into machine code: on a CPU the C++ compiler that torch calls, else what torch or the
+    vendor's plug-in has registered for the device, by its name; None where there is none."""
     if not adapter.computes_on_host:
-        return adapter.name
+        common = import_module("torch._inductor.codegen.common")
+        common.init_backend_registration()
+        return adapter.name if common.get_scheduling_for_device(adapter.torch_type) is not None else None
     command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     return shutil.which(shlex.split(command)[0])
 

@@ -52,10 +52,13 @@ class Embedding(nn.Embedding):
 
 
 class LayerNorm(nn.LayerNorm):
-    """A layer norm that takes its own parameters in fewer bits than its input: sharded weights are gathered so."""
+    """A layer norm that takes its own parameters in fewer bits than its input: sharded weights are gathered so. Where
+    all is in few bits it stays so: not every device takes two types at once."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.layer_norm(input, self.normalized_shape, widen(self.weight), widen(self.bias), self.eps)
+        same = input.dtype == self.weight.dtype
+        weight, bias = (self.weight, self.bias) if same else (widen(self.weight), widen(self.bias))
+        return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -43,15 +43,15 @@ class DeviceProcessGroup(dist.ProcessGroup):
     """A process group of the device's own library."""
 
     def __init__(self, device: SimulatedDevice, library: str, store: Any, rank: int, size: int, timeout: Any) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # type: ignore[call-arg]
         self._device, self._library = device, library
-        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout or timedelta(minutes=30))
+        self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout or timedelta(minutes=30))
 
     def getBackendName(self) -> str:
         return self._library
 
     @property
-    def group_name(self) -> str:
+    def group_name(self) -> Any:
         """torch asks C++ for it, which does not ask back."""
         return self._name
 

@@ -152,11 +152,11 @@ def simulated_device(
 
 def install_from(name: str, settings: str) -> None:
     """Called by a package that `write_package` made, when it is imported."""
-    values = json.loads(settings)
-    values["injections"] = tuple(Injection(**one) for one in values["injections"])
-    install(
-        name, Settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
-    )
+    told: dict[str, Any] = {}
+    for key, value in json.loads(settings).items():
+        made = [Injection(**one) for one in value] if key == "injections" else value
+        told[key] = tuple(made) if isinstance(made, list) else made
+    install(name, Settings(**told))
 
 
 def write_package(folder: Path, name: str = NAME, **changes: Any) -> None:

@@ -1,7 +1,7 @@
 """The operators of the device: for each that the host has, a kernel that runs the host's on the same memory.
 
 They are registered one by one, as a vendor registers its own. So an operator that the device is said to lack is truly
-not there: torch's dispatcher says so, or calls whatever stands in for missing operators (`paddock/devices/fallback.py`).
+not there: torch's dispatcher says so, or calls whatever stands in for it (`paddock/devices/fallback.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ DESCRIBING = (
     *("set_", "set_.source_Tensor", "set_.source_Storage", "set_.source_Storage_storage_offset"),
 )
 """Operators that compute nothing: they make another description of the same memory."""
+NORMS = ("aten::native_layer_norm", "aten::native_group_norm")
 OWN = ("_copy_from", "_copy_from_and_resize", "resize_", "record_stream")
 """Operators between host and device, or of the device alone."""
 TAKES_PLACES = ("index", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
@@ -46,7 +47,8 @@ class Kernels:
         if "aten.convolution_backward" not in lacks:
             backward = self._kernel("convolution_backward")
             self._register("convolution_backward_overrideable", _with_bias_sizes(backward))
-        for name, kernel in zip(OWN, (self._copy_from, self._copy_and_resize, self._resize, _record), strict=True):
+        own: list[Callable[..., Any]] = [self._copy_from, self._copy_and_resize, self._resize, _record]
+        for name, kernel in zip(OWN, own, strict=True):
             self._register(name, kernel)
 
     def remove(self) -> None:
@@ -105,13 +107,11 @@ class Kernels:
 
 
 def host_operators() -> Iterator[str]:
-    """The operators, with their overloads, that the host has kernels for and torch does not make of others."""
+    """The operators, with their overloads, that the host has kernels for and torch does not make of others for every
+    device; but norms, which it does, and vendors have kernels for."""
+    has, finds = torch._C._dispatch_has_kernel_for_dispatch_key, torch._C._dispatch_has_computed_kernel_for_dispatch_key
     for name in torch._C._dispatch_get_all_op_names():
-        if (
-            name.startswith("aten::")
-            and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
-            and not torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, KEY)
-        ):
+        if name.startswith("aten::") and has(name, "CPU") and (not finds(name, KEY) or name in NORMS):
             yield name.removeprefix("aten::")
 
 

@@ -84,7 +84,7 @@ def on_host(tensor: Tensor) -> Tensor:
         raise RuntimeError("this tensor's memory on the device was given back")
     with torch.no_grad():
         empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
-        return empty.set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+        return empty.set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def borrowed(name: str) -> Any:

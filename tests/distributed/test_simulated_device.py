@@ -1,0 +1,156 @@
+"""Several processes, each with a simulated device, over a collective library of the vendor's name: in every kind of
+layout they train as one process does on the host; and a command's processes find the device by themselves.
+
+FSDP, DTensor and pipelines see plain tensors of a device, and so do all that a vendor's would: 3D goes all the way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from paddock.alignment.trace import Trace, record_trace
+from paddock.config.layouts import with_layout
+from paddock.config.load import load_recipe, merge
+from paddock.config.recipe import Recipe, recipe_from_dict
+from paddock.devices import adapter_named, select
+from paddock.parallel.world import World
+from paddock.tasks.registry import build_task
+from paddock.testing.layouts import small_bert, small_recipe, small_t5, trace_recipe
+from paddock.testing.pool import ProcessPool, WorkFailed
+from paddock.testing.simulated import simulated_device, write_package
+from paddock.testing.tiny import TINY, losses, paddock
+
+NAME = "npu"
+STEPS: dict[str, Any] = {
+    "train": {"steps": 2, "samples": None, "epochs": None},
+    "batch": {"micro": 2, "global": 8},
+    "evaluate": {"every": None},
+}
+IMAGES: dict[str, Any] = {
+    "model": {"arch": "resnet18", "width": 8, "small_images": True, "classes": 5, "norm": "synchronised"},
+    "data": {"source": "synthetic", "image_size": 32, "workers": 0},
+}
+
+
+def recipe_of(family: str, cache: str) -> Recipe:
+    few: dict[str, Any] = {"layers": 2}
+    match family:
+        case "gpt2":
+            recipe = small_recipe(model={"layers": 4})
+        case "t5":
+            recipe = small_t5("t5", model=few | {"decoder_layers": 2})
+        case "resnet":
+            recipe = recipe_from_dict(merge(load_recipe("resnet/18").to_dict(), IMAGES))
+        case _:
+            recipe = small_bert(family, cache, model=few)
+    return recipe_from_dict(merge(recipe.to_dict(), STEPS))
+
+
+def join(rank: int, size: int, meeting: str) -> World:
+    """The processes of a pool as a job of the device: its library's group, and a control group on the host."""
+    adapter = select(NAME)
+    if dist.get_backend() != adapter.backend:
+        dist.destroy_process_group()
+        dist.init_process_group(adapter.backend, init_method=f"file://{meeting}", rank=rank, world_size=size)
+    control = dist.new_group(backend="gloo")
+    assert isinstance(control, dist.ProcessGroup)
+    return World(rank, size, adapter, adapter.activate(rank), control)
+
+
+def traces(rank: int, size: int, meeting: str, recipes: Sequence[dict[str, Any]]) -> list[Trace]:
+    with simulated_device(NAME):
+        world = join(rank, size, meeting)
+        found = []
+        for values in recipes:
+            recipe = recipe_from_dict(values)
+            found.append(record_trace(recipe, build_task(recipe), world))
+        return found
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, tuple[ProcessPool, str]]]:
+    """Pools of their own: a process that has had a simulated device is no other's any more."""
+    made = {size: (ProcessPool(size), str(tmp_path_factory.mktemp("meeting") / "store")) for size in (2, 8)}
+    yield made
+    for pool, _ in made.values():
+        pool.close()
+
+
+def check(pools: dict[int, tuple[ProcessPool, str]], size: int, recipe: Recipe, layouts: Sequence[str]) -> None:
+    alone = recipe.to_dict()
+    if recipe.model.family == "resnet":  # whose norm sees the samples that all replicas take at once
+        alone["batch"]["micro"] *= size
+    right = trace_recipe(alone)
+    pool, meeting = pools[size]
+    laid_out = [with_layout(recipe, layout).to_dict() for layout in layouts]
+    for found in pool.run(traces, size, meeting, laid_out):
+        for layout, trace in zip(layouts, found, strict=True):
+            assert trace.losses == pytest.approx(right.losses, rel=1e-5), layout
+            assert trace.norms == pytest.approx(right.norms, rel=1e-5), layout
+
+
+GPT2 = ["dp2", "dp2,shard=optimizer", "dp2,shard=parameters", "tp2", "tp2,sequence=true", "pp2", "pp2,schedule=zbv"]
+
+
+@pytest.mark.parametrize(
+    ("family", "layouts"),
+    [
+        ("gpt2", GPT2),
+        ("t5", ["dp2,shard=parameters", "tp2", "pp2"]),
+        ("question_answering", ["dp2", "tp2", "pp2"]),
+        ("resnet", ["dp2"]),
+    ],
+)
+def test_two_devices_train_as_one_host(
+    pools: dict[int, tuple[ProcessPool, str]], family: str, layouts: list[str], tmp_path: Path
+) -> None:
+    check(pools, 2, recipe_of(family, str(tmp_path)), layouts)
+
+
+@pytest.mark.slow
+def test_eight_devices_in_three_dimensions(pools: dict[int, tuple[ProcessPool, str]], tmp_path: Path) -> None:
+    layouts = ["dp2,tp2,pp2", "dp2,tp2,pp2,shard=parameters,sequence=true", "tp4,pp2", "dp2,pp4,schedule=interleaved"]
+    check(pools, 8, small_recipe(**STEPS | {"batch": {"micro": 2, "global": 16}}), layouts)
+
+
+def moves(rank: int, size: int, meeting: str, broken: Sequence[str]) -> None:
+    """Collectives move the device's tensors, and no others."""
+    with simulated_device(NAME, broken_collectives=broken):
+        world = join(rank, size, meeting)
+        here = torch.full((4,), float(rank + 1), device=world.device)
+        dist.all_reduce(here)
+        assert here.tolist() == [3.0] * 4
+        with pytest.raises(RuntimeError, match=f"moves tensors of {NAME}"):
+            dist.all_reduce(torch.ones(4))
+        assert dist.get_backend() == adapter_named(NAME).backend
+
+
+def test_the_library_moves_its_own_tensors(pools: dict[int, tuple[ProcessPool, str]]) -> None:
+    pool, meeting = pools[2]
+    pool.run(moves, 2, meeting, ())
+    with pytest.raises(WorkFailed, match="AssertionError"):  # a broken one is wrong
+        pool.run(moves, 2, meeting, ("allreduce",))
+    pools[2] = (pool, f"{meeting}-again")  # its processes are new
+
+
+def test_a_command_and_its_processes_find_the_device(tmp_path: Path) -> None:
+    write_package(tmp_path / "site", "sdaa", lacks=("aten.gelu", "aten.gelu_backward"))
+    path = os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert paddock("train", *TINY, "--device", "cpu", "--run-dir", str(here)).returncode == 0
+    two = ["--device", "sdaa", "--nproc-per-node", "2", "--run-dir"]
+    done = paddock("train", *TINY, *two, str(there), PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert losses(there) == pytest.approx(losses(here), rel=1e-5)
+    ledger = {row[0]: int(row[1]) for row in map(str.split, done.stderr.splitlines()) if row[:1] and "aten." in row[0]}
+    layers, passes, evaluated = 2, 4 * 6, 2 * 4 * 2  # micro-batches of both processes in training, and held-out ones
+    assert ledger == {"aten.gelu": layers * (passes + evaluated), "aten.gelu_backward": layers * passes}
+    stopped = paddock("train", *TINY, *two, str(tmp_path / "no"), "--device.fallback", "error", PYTHONPATH=path)
+    assert stopped.returncode == 3 and "sdaa has no kernel for aten::gelu.out" in stopped.stderr, stopped.stderr
