@@ -70,8 +70,9 @@ def compare_part(
         name: _compared(part, name, found[name], tolerance(moved[name], number_type), noise[name]) for name in expected
     }
     if on_tensor is not None:
-        for name in compared.keys() & computed.keys():
-            on_tensor(compared[name], computed[name])
+        for name in computed:
+            if name in compared:
+                on_tensor(compared[name], computed[name])
     return list(compared.values())
 
 
