@@ -21,8 +21,8 @@ from paddock.telemetry.records import FOREIGN, Record, looks_like_record
 LONGEST_LINE = 2**20
 """Bytes of a line of a table."""
 MOST_COLUMNS = 10_000
-SNIFFED = 1000
-"""Lines at the beginning of a file that are looked at to tell what it is."""
+SNIFFED, SNIFFED_LINE = 100_000, 2**16
+"""Lines at the beginning of a file that are looked at to tell what it is, and bytes of each."""
 STEPS = ("step", "global_step", "trainer/global_step", "_step", "iteration", "iter", "steps", "iterations")
 """What a column of steps is called."""
 CONSOLE = (b"DLL ", b"TCAPPDLL ")
@@ -68,21 +68,22 @@ class LogFile:
 
 
 def _first_record(path: Path) -> bytes | None:
-    """The first line that is meant as a record; None if the file is a table."""
+    """The beginning of the first line that is meant as a record; None if the file is a table."""
+    header, is_console = b"", False
     try:
         with open_regular(path) as stream:
-            lines = list(islice(iter(lambda: stream.readline(LONGEST_LINE), b""), SNIFFED))
+            for line in islice(iter(lambda: stream.readline(SNIFFED_LINE), b""), SNIFFED):
+                if looks_like_record(line):
+                    return line.lstrip()
+                header = header or line.strip(b"\0\r\n ")
+                is_console = is_console or line.startswith(CONSOLE)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", fix="give a run directory, or a log") from None
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error), fix="give a log file") from None
-    for line in lines:
-        if looks_like_record(line):
-            return line.lstrip()
-    header = next((line for line in lines if line.strip()), b"")
     if _delimiter(header.decode("utf-8-sig", "replace")) is not None:
         return None
-    if any(line.startswith(CONSOLE) for line in lines):
+    if is_console:
         raise DataError(
             f"{path} is what a dllogger printed for people",
             why="its numbers are rounded, and its lines have no fixed form",
@@ -98,7 +99,7 @@ def _first_record(path: Path) -> bytes | None:
 def _delimiter(header: str) -> str | None:
     """What separates the columns of a table, if the line may be its header."""
     most = max(",;\t", key=header.count)
-    is_text = header.strip().replace("\t", " ").isprintable()
+    is_text = bool(header.strip()) and header.strip().replace("\t", " ").isprintable()
     return most if is_text and header.count(most) else None
 
 
@@ -106,9 +107,9 @@ def _rows(path: Path, tolerated: Tolerated) -> Iterator[Record]:
     """The rows of a table as records: a column `step`, with `epoch` beside it or alone, and the rest are metrics."""
     with open_regular(path) as stream:
         lines = _text_lines(stream, path)
-        header = next(line for line in lines if line.strip())
+        header = next((line for line in lines if line.strip()), "")
         rows = csv.reader(lines, delimiter=_delimiter(header) or ",")
-        names = [name.strip() for name in next(csv.reader([header], delimiter=_delimiter(header) or ","))]
+        names = [name.strip() for name in next(csv.reader([header], delimiter=_delimiter(header) or ","), [])]
         places = _step_columns(path, names)
         for number, cells in _numbered(path, rows):
             try:

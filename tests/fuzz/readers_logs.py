@@ -100,7 +100,7 @@ def damage_log(rng: Random, data: bytes) -> bytes:
                 values = json.loads(brace + record)
                 values["data"] = rng.choice(LITERALS) if rng.random() < 0.8 else odd_text(rng)
                 lines[place] = b"TCAPPDLL " + to_json(values)
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 return damage_text(rng, data)
         case 4:
             lines[place] = rng.choice((b"", b"DLLL ", b"TCAPPDLL ", b"INFO ")) + brace + record

@@ -142,6 +142,7 @@ def test_what_a_script_logged_as_a_tensor_is_a_number(tmp_path: Path) -> None:
     [
         (b"", "it is empty"),
         (b"\n\n", "it is empty"),
+        (b"\t\t\n,\n", "neither records"),
         (b"hello\nworld\n", "neither records in JSON nor a line of column names"),
         (b"\xff\xfe\x00\x01,\x02", "neither records"),
         (b"loss,accuracy\n1,2\n", "has no column of steps"),
