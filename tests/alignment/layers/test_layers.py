@@ -21,6 +21,7 @@ from paddock.devices import adapter_named
 from paddock.errors import ConfigError
 from paddock.testing.pool import ProcessPool
 from paddock.testing.simulated import Injection, name_modules, simulated_device, write_package
+from paddock.testing.simulated.census import operators_of
 
 RECIPES = ("gpt2/tiny", "bert/tiny", "t5/tiny", "mt5/tiny", "resnet/tiny-synthetic")
 ERRORS = [
@@ -127,6 +128,19 @@ def test_records_are_compared_elsewhere(pool: ProcessPool, tmp_path: Path) -> No
     other = right.model_copy(update={"recipe": {**right.recipe, "model": {**right.recipe["model"], "layers": 3}}})
     with pytest.raises(ConfigError, match=r"different recipes: model\.layers"):
         compare_records(right, other)
+
+
+def count(rank: int) -> list[tuple[str, str, str]]:
+    """For a pool: the operators of a training step."""
+    with simulated_device("npu"):
+        return operators_of(recipe_of("gpt2/tiny"), adapter_named("npu"))
+
+
+def test_operators_of_a_step(pool: ProcessPool) -> None:
+    (found,) = pool.run(count)
+    assert ("aten.addmm", "layers.1.attention.qkv", "forward") in found
+    assert ("aten.gelu_backward", "layers.3.feed_forward", "backward") in found
+    assert not any("empty" in operator or "view" == operator for operator, _, _ in found)
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
