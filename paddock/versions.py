@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -36,6 +36,10 @@ _SECRET_VALUE = re.compile(
     r"hf_[A-Za-z0-9]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
     r"xox[abprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
 )
+_ASSIGNED = re.compile(r"""["']?([A-Za-z_][\w.-]*)["']?\s*[:=]\s*["']([^"'\s]{6,})["']""")
+_NO_SECRET = re.compile(r"[<{$].*|[x*.…]+|None|null|your.*|example.*|changeme", re.IGNORECASE)
+"""What people write where a secret would stand."""
+LONGEST_LINE = 10_000
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -51,6 +55,22 @@ def redacted(command: Sequence[str]) -> list[str]:
         hides_next = not equals and argument.startswith("-") and _is_secret(argument)
         shown.append(_SECRET_VALUE.sub(HIDDEN, _PASSWORD_IN_URL.sub(HIDDEN, argument)))
     return shown
+
+
+def secrets_in(text: str) -> Iterator[tuple[int, str]]:
+    """What looks like a secret in a text: the line, and what it is, without the secret itself."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line[:LONGEST_LINE]
+        if "PRIVATE KEY-----" in line:
+            yield number, "a private key"
+        elif _SECRET_VALUE.search(line):
+            yield number, "a token of a well-known form"
+        elif (found := _PASSWORD_IN_URL.search(line)) and ":" in found.group():
+            yield number, "a password in an address"
+        else:
+            assigned = _ASSIGNED.search(line)
+            if assigned and _is_secret(assigned.group(1)) and not _NO_SECRET.fullmatch(assigned.group(2)):
+                yield number, f"a value of {assigned.group(1)}"
 
 
 def _is_secret(name: str) -> bool:

@@ -25,7 +25,7 @@ VERBS = {
     "preprocess": "text to indexed tokens, ready for training",
     "data": "look into indexed corpora, join them, check them",
     "check": "check a recipe before it runs",
-    "zoo": "the recipes that come with Paddock",
+    "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
     "doctor": "what this machine has: devices, libraries, collective backends",
 }
 
