@@ -292,7 +292,7 @@ def wrap(arguments: list[str]) -> int:
         raise ConfigError(f"{log} is there already", why="two runs would mix in it", fix="choose another --run-dir")
     streams = (sys.stdout, sys.stderr)
     done = run_wrapped(options.script, passed_on, log, reader, streams, options.samples_per_step)
-    told = f"{done.num_records} records in {done.log}"
+    told = f"{done.num_records} record{'s' if done.num_records > 1 else ''} in {done.log}"
     if not done.num_records:
         told = f"no numbers were found in what it printed: name them with --pattern; {done.log} is empty"
     print(told, file=sys.stderr)

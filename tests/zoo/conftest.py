@@ -7,18 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from paddock.testing.contributions import SMALL_RECIPE, finished
 from paddock.zoo.scaffold import new_contribution
 
-RECIPE = """\
-extends: gpt2/tiny
-model: {layers: 1, hidden: 16, heads: 2, vocab: 300, context: 16}
-data: {source: synthetic, sequence_length: 16}
-tokenizer: {kind: none}
-evaluate: {every: 2, batches: 1}
-schedule: {warmup: 0}
-optimizer: {lr: 1.0e-2}
-"""
-"""Small enough to train in a second."""
 QUICK_SCRIPT = """\
 import json
 from argument import parse_arguments
@@ -32,20 +23,12 @@ with open("log.jsonl", "w") as log:
 """
 
 
-def finish(folder: Path) -> Path:
-    """What the author of a contribution writes in place of TODO."""
-    readme = folder / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    readme.write_text(text.replace("| TODO |", "| cpu |", 1).replace("TODO |", "97.4 |").replace("TODO:", "From"))
-    return folder
-
-
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished contribution that trains a very small model. Read it, do not change it."""
     place = tmp_path_factory.mktemp("made")
-    (place / "small.yaml").write_text(RECIPE)
-    return finish(new_contribution("small", str(place / "small.yaml"), place / "small"))
+    (place / "small.yaml").write_text(SMALL_RECIPE)
+    return finished(new_contribution("small", str(place / "small.yaml"), place / "small"))
 
 
 @pytest.fixture
