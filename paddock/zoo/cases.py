@@ -18,10 +18,9 @@ from paddock.errors import DataError
 from paddock.files import scratch_folder
 from paddock.process import OUT_OF_MEMORY
 from paddock.telemetry.format import bytes_, duration
-from paddock.telemetry.jsonl import Record
 from paddock.zoo.contribution import NOT_PART
 from paddock.zoo.findings import CaseResult, Finding, failed, passed_unless
-from paddock.zoo.logs import LOSS, SPEED, LogSummary, find_logs, read_log, records_in, summarize
+from paddock.zoo.logs import LOSS, SPEED, LogSummary, Record, find_logs, read_log, records_in, summarize
 from paddock.zoo.model_file import Case, CasePlace
 from paddock.zoo.sandbox import OUTPUT, Limits, Outcome, run_in_sandbox
 

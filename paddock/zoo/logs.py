@@ -1,6 +1,6 @@
 """The unified logs that a case wrote: found among its files, read in all of their forms, and held against the case.
 
-`read_log` is the one place that knows how a log is read.
+This is the one file of the room that knows how a record is read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from paddock.telemetry.jsonl import Record, metrics_of, parse_record, read_metri
 
 NAMES = (".json", ".jsonl", ".log", ".txt")
 FIRST_BYTES = 2**16
+PREFIXES = ("DLLL ", "TCAPPDLL ")
+"""Of records among other lines."""
 MOST_LOGS = 64
 LOSS, SPEED = "train.loss", "train.ips"
 
@@ -43,7 +45,7 @@ def records_in(output: str) -> list[Record]:
     """Records among the lines that a script printed."""
     found = []
     for line in output.splitlines():
-        if line.startswith(("DLLL ", "TCAPPDLL ")):
+        if line.startswith(PREFIXES):
             try:
                 found.append(parse_record(line))
             except DataError:

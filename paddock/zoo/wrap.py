@@ -18,8 +18,9 @@ from types import FrameType
 from typing import TextIO
 
 from paddock.errors import ConfigError, DataError
-from paddock.telemetry.jsonl import JsonLinesSink, metrics_of, parse_record
+from paddock.telemetry.jsonl import JsonLinesSink
 from paddock.telemetry.stream import Value
+from paddock.zoo.logs import PREFIXES, metrics_of, parse_record
 from paddock.zoo.patterns import LONGEST, LineNumbers, LineReader
 
 METADATA = {
@@ -28,7 +29,6 @@ METADATA = {
     "train.lr": {"stage": "TRAIN"},
     "val.loss": {"goal": "MINIMIZE", "stage": "VAL"},
 }
-PREFIXES = ("DLLL ", "TCAPPDLL ")
 
 
 class UnifiedLog:
