@@ -28,11 +28,11 @@ from paddock.zoo.catalogue import FILE, KnownResult, write_results
 LAYOUTS = {
     "gpt2/tiny": "dp2 tp2 pp2 dp2,shard=parameters",
     "bert/tiny": "dp2 tp2 pp2 dp2,shard=parameters",
-    "t5/tiny": "dp2 tp2 pp2 dp2,shard=parameters",
+    "t5/tiny": "dp2 tp2 pp2 dp2,shard=parameters --batch.micro 16",
     "t5/reverse": "dp2 tp2 pp2",
-    "mt5/tiny": "dp2 tp2 pp2",
+    "mt5/tiny": "dp2 tp2 pp2 --batch.micro 16",
 }
-"""Layouts to prove, by recipe. ResNet's batch statistics are those of a replica: it has none to prove."""
+"""Layouts to prove, by recipe, and what else they need. ResNet's batch statistics are those of a replica: it has none to prove."""
 TRAINED = ("gpt2/tiny", "bert/tiny", "t5/tiny", "t5/reverse", "resnet/tiny-synthetic")
 
 

@@ -36,10 +36,11 @@ _SECRET_VALUE = re.compile(
     r"hf_[A-Za-z0-9]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
     r"xox[abprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
 )
-_ASSIGNED = re.compile(r"""["']?([A-Za-z_][\w.-]*)["']?\s*[:=]\s*["']([^"'\s]{6,})["']""")
+_ASSIGNED = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,60})["']?\s{0,8}[:=]\s{0,8}["']([^"'\s]{6,200})["']""")
 _NO_SECRET = re.compile(r"[<{$].*|[x*.…]+|None|null|your.*|example.*|changeme", re.IGNORECASE)
 """What people write where a secret would stand."""
-LONGEST_LINE = 10_000
+PIECE, OVERLAP = 4_000, 400
+"""Characters of a line that are looked at together: some lines have millions."""
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -60,17 +61,23 @@ def redacted(command: Sequence[str]) -> list[str]:
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
     """What looks like a secret in a text: the line, and what it is, without the secret itself."""
     for number, line in enumerate(text.splitlines(), start=1):
-        line = line[:LONGEST_LINE]
-        if "PRIVATE KEY-----" in line:
-            yield number, "a private key"
-        elif _SECRET_VALUE.search(line):
-            yield number, "a token of a well-known form"
-        elif (found := _PASSWORD_IN_URL.search(line)) and ":" in found.group():
-            yield number, "a password in an address"
-        else:
-            assigned = _ASSIGNED.search(line)
-            if assigned and _is_secret(assigned.group(1)) and not _NO_SECRET.fullmatch(assigned.group(2)):
-                yield number, f"a value of {assigned.group(1)}"
+        pieces = (line[start : start + PIECE] for start in range(0, len(line), PIECE - OVERLAP))
+        kind = next((found for found in map(_secret_in, pieces) if found), None)
+        if kind is not None:
+            yield number, kind
+
+
+def _secret_in(line: str) -> str | None:
+    if "PRIVATE KEY-----" in line:
+        return "a private key"
+    if _SECRET_VALUE.search(line):
+        return "a token of a well-known form"
+    if (found := _PASSWORD_IN_URL.search(line)) and ":" in found.group():
+        return "a password in an address"
+    for name, value in _ASSIGNED.findall(line):
+        if _is_secret(name) and not _NO_SECRET.fullmatch(value):
+            return f"a value of {name}"
+    return None
 
 
 def _is_secret(name: str) -> bool:

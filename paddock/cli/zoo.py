@@ -96,8 +96,8 @@ class CheckOptions:
     """Names of variables that scripts get beside a clean environment, such as those of a vendor's toolkit."""
     time_limit: float = 600.0
     """Seconds that a case may take."""
-    memory_limit: float = 16.0
-    """GiB that a case may use."""
+    memory_limit: float | None = None
+    """GiB that a case may use; 16, or four fifths of the machine's memory if that is less."""
     disk_limit: float = 4.0
     """GiB that a case may write."""
     junit: Path | None = None
@@ -117,12 +117,13 @@ class CheckOptions:
             if self.static and getattr(self, flag) is not None:
                 raise ConfigError(f"--{flag.replace('_', '-')} is for running, and would be ignored by --static")
         for flag in ("time_limit", "memory_limit", "disk_limit"):
-            if not getattr(self, flag) > 0:
-                raise bad_value(f"--{flag.replace('_', '-')}", getattr(self, flag), "it is more than 0")
+            limit = getattr(self, flag)
+            if limit is not None and not 0 < limit < 1e9:
+                raise bad_value(f"--{flag.replace('_', '-')}", limit, "it is more than 0, and not without end")
         if self.steps is not None and self.steps < 1:
             raise bad_value("--steps", self.steps, "a case runs for at least one step")
-        memory, disk = (round(limit * GIBIBYTE) for limit in (self.memory_limit, self.disk_limit))
-        limits = Limits(self.time_limit, memory, disk)
+        memory = {} if self.memory_limit is None else {"memory": round(self.memory_limit * GIBIBYTE)}
+        limits = Limits(seconds=self.time_limit, disk=round(self.disk_limit * GIBIBYTE), **memory)
         run = RunOptions(self.device, self.steps, self.dataset_root, limits, self.env)
         return CheckPlan(self.path, self.root, None if self.static else run, self.index)
 
@@ -237,10 +238,12 @@ def entry_page(entry: CatalogueEntry) -> str:
     for kind, title in titles.items():
         results = [result for result in entry.results if result.kind == kind]
         lines += ["", title if results else f"{title}: none yet"]
+        width = max((len(result.name) for result in results), default=0)
         for result in results:
             value = f"{result.value:.1e}" if kind != "metric" else f"{result.value:g}"
-            said = f"  {result.name:<18} {value:>9}  {result.detail}".rstrip()
-            lines += [f"{said}  ({result.machine}, torch {result.torch}, {result.date})", f"    {result.command}"]
+            where = f"{result.machine}, torch {result.torch}, {result.date}"
+            lines.append(f"  {result.name:<{width}}  {value:>9}  {result.detail}, {where}")
+        lines += [f"  shown by: {command}" for command in dict.fromkeys(result.command for result in results)]
     return "\n".join(lines)
 
 
@@ -280,20 +283,27 @@ def wrap(arguments: list[str]) -> int:
         position = arguments.index("--")
         own, passed_on = arguments[:position], arguments[position + 1 :]
     options = parse(WrapOptions, "zoo wrap", own)
-    from paddock.training.run_directory import new_run_dir
     from paddock.zoo.patterns import LineReader, parse_patterns
+    from paddock.zoo.wrap import command_of
     from paddock.zoo.wrap import wrap as run_wrapped
 
     if options.samples_per_step is not None and options.samples_per_step < 1:
         raise bad_value("--samples-per-step", options.samples_per_step, "a step has at least one")
     reader = LineReader(parse_patterns(options.pattern))
-    log = (options.run_dir or new_run_dir(Path(options.script).stem)) / "metrics.jsonl"
+    command = command_of(options.script, passed_on)
+    log = (options.run_dir or _new_run_dir(options.script)) / "metrics.jsonl"
     if log.exists():
         raise ConfigError(f"{log} is there already", why="two runs would mix in it", fix="choose another --run-dir")
     streams = (sys.stdout, sys.stderr)
-    done = run_wrapped(options.script, passed_on, log, reader, streams, options.samples_per_step)
+    done = run_wrapped(command, log, reader, streams, options.samples_per_step)
     told = f"{done.num_records} record{'s' if done.num_records > 1 else ''} in {done.log}"
     if not done.num_records:
         told = f"no numbers were found in what it printed: name them with --pattern; {done.log} is empty"
     print(told, file=sys.stderr)
     return done.status
+
+
+def _new_run_dir(script: str) -> Path:
+    from paddock.training.run_directory import new_run_dir  # which needs torch, and a script may need none
+
+    return new_run_dir(Path(script).stem)

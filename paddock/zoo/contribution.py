@@ -16,7 +16,8 @@ NOT_PART = ("runs", "__pycache__", ".git", ".venv", ".pytest_cache", ".mypy_cach
 """Folders that runs and tools leave behind."""
 MOST_FILES, MOST_BYTES, LARGEST_FILE = 2_000, 64 * 2**20, 8 * 2**20
 """A contribution is code and words; weights and data are fetched from where they are published."""
-LARGEST_TEXT = 2**20
+LARGEST_PYTHON = 2**20
+"""Bytes: a program that somebody wrote."""
 TEXTS = (".py", ".sh", ".md", ".txt", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
 
 
@@ -59,9 +60,9 @@ class Contribution:
         return (self.folder / path).lstat().st_size
 
     def text(self, path: Path | str) -> str:
-        """What a file says; what is not UTF-8 in it is replaced, and what is too long is cut off."""
+        """What a file says, with what is not UTF-8 replaced; nothing, if it is too large for a contribution."""
         try:
-            return read_regular(self.folder / path, LARGEST_TEXT).decode(errors="replace")
+            return read_regular(self.folder / path, LARGEST_FILE).decode(errors="replace")
         except OSError:
             return ""
 
@@ -74,7 +75,9 @@ class Contribution:
         return [path for path in self.files if path.parent == Path(SCRIPTS) and path.match("run_*.py")]
 
     def syntax(self, path: Path) -> ast.Module | None:
-        """A Python file, parsed; None if it is none."""
+        """A Python file, parsed; None if it is none, or too long to be one."""
+        if self.size(path) > LARGEST_PYTHON:
+            return None
         try:
             return ast.parse(self.text(path))
         except (SyntaxError, ValueError, RecursionError, MemoryError):

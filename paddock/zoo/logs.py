@@ -17,12 +17,14 @@ NAMES = (".json", ".jsonl", ".log", ".txt")
 FIRST_BYTES = 2**16
 PREFIXES = ("DLLL ", "TCAPPDLL ")
 """Of records among other lines."""
-MOST_LOGS = 64
+MOST_LOGS, LARGEST_LOG = 64, 64 * 2**20
 LOSS, SPEED = "train.loss", "train.ips"
 
 
 def read_log(path: Path) -> list[Record]:
     """The records of a log, whichever dllogger wrote it; a DataError names the line that is none."""
+    if path.stat().st_size > LARGEST_LOG:
+        raise DataError(f"{path} is too large", why=f"a few steps need no more than {LARGEST_LOG:,} bytes")
     return list(read_metrics(path))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from paddock.config.plain_yaml import read_plain_yaml
 from paddock.errors import ConfigError, bad_value, shown
@@ -52,6 +52,13 @@ class Parameters(ConfigModel):
     master_port: int | None = None
     others: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Parameters of the script's own."""
+
+    @field_validator("dataset_path")
+    @classmethod
+    def _is_relative(cls, path: str | None) -> str | None:
+        if path is not None and (os.path.isabs(path) or path.startswith("~") or ".." in Path(path).parts):
+            raise ValueError("it is a path of one machine: --dataset-root says where datasets are")
+        return path
 
     def given(self) -> dict[str, Any]:
         """By name, those that are passed on."""

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from paddock.documents import Document, parse_document
 from paddock.errors import DataError, MachineError
+from paddock.zoo import supervisor
+from paddock.zoo.supervisor import adopt_orphans, below, kill
 
-MARKER = "PADDOCK_ZOO_CASE"
-"""A variable that marks what a case started, should its supervisor be killed."""
 PASSED_ON = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED"),
 )
 """All that a script gets of our environment: where programs and libraries are, and how many threads to use."""
 OUTPUT = "output.txt"
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
+MARGIN = 60.0
+"""Seconds that a supervisor may take beyond the time that its script has."""
 SHOWN_BYTES = 8_000
+
+
+def default_memory() -> int:
+    """16 GiB, or four fifths of what the machine has: a check must not take the machine down."""
+    return min(16 * 2**30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 4 // 5)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Limits:
     """What a case may use."""
 
     seconds: float = 600.0
-    memory: int = 16 * 2**30
+    memory: int = field(default_factory=default_memory)
     """Bytes: of each process what it may write to, of all together what they really hold."""
     disk: int = 4 * 2**30
     """Bytes of a file, and of all that it writes in its folder."""
@@ -73,8 +78,8 @@ def run_in_sandbox(
     """
     if not os.path.isdir("/proc/self"):
         raise MachineError("cases are run on Linux only", fix="--static looks at the files alone")
-    output, mark = sandbox.with_name(OUTPUT), os.urandom(16).hex()
-    environment = clean_environment(sandbox, variables) | {MARKER: mark}
+    output = sandbox.with_name(OUTPUT)
+    environment = clean_environment(sandbox, variables)
     job = {
         "command": list(command),
         "folder": str(folder),
@@ -83,8 +88,21 @@ def run_in_sandbox(
         "environment": environment,
         "limits": asdict(limits),
     }
+    said = _supervised(json.dumps(job), environment, limits)
+    try:
+        outcome = parse_document(said, Outcome, "the supervisor's report")
+    except DataError:
+        outcome = Outcome(status=None, ended="supervisor", left=[], seconds=0, memory=0, disk=0, printed=0)
+    return outcome, end_of(output)
+
+
+def _supervised(job: str, environment: dict[str, str], limits: Limits) -> str:
+    """What the supervisor of a job reports: nothing, if the script has killed or stopped it. Then whatever it watched
+    comes to us, and is ended here."""
+    ours, is_over = set(below(os.getpid())), False
+    adopt_orphans()
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(SUPERVISOR)],
+        [sys.executable, "-I", "-S", supervisor.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
@@ -92,18 +110,23 @@ def run_in_sandbox(
         text=True,
     )
     try:
-        said, _ = process.communicate(json.dumps(job))
+        said = process.communicate(job, timeout=limits.seconds + limits.grace + MARGIN)[0]
+        is_over = process.returncode == 0
+        return said
+    except subprocess.TimeoutExpired:
+        return ""
     except BaseException:
         process.terminate()  # it takes everybody along
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(MARGIN)
         raise
     finally:
-        end_marked(mark)
-    try:
-        outcome = parse_document(said, Outcome, "the supervisor's report")
-    except DataError:
-        outcome = Outcome(status=None, ended="supervisor", left=[], seconds=0, memory=0, disk=0, printed=0)
-    return outcome, end_of(output)
+        while not is_over and (orphans := [pid for pid in below(os.getpid()) if pid not in ours]):
+            kill(orphans)
+            for pid in orphans:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0) if pid != process.pid else process.wait()
+        adopt_orphans(False)
 
 
 def clean_environment(sandbox: Path, variables: Iterable[str]) -> dict[str, str]:
@@ -116,24 +139,6 @@ def clean_environment(sandbox: Path, variables: Iterable[str]) -> dict[str, str]
         (sandbox / folder).mkdir(exist_ok=True)
         environment[name] = str(sandbox / folder)
     return environment | {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def end_marked(mark: str) -> None:
-    """Kill what a case started and its supervisor, killed by it, could not end."""
-    wanted = f"{MARKER}={mark}".encode()
-    for _ in range(100):
-        found = [name for name in os.listdir("/proc") if name.isdecimal() and _has_variable(name, wanted)]
-        for name in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(int(name), signal.SIGKILL)
-        if not found:
-            return
-
-
-def _has_variable(process: str, variable: bytes) -> bool:
-    with suppress(OSError), open(f"/proc/{process}/environ", "rb") as environment:
-        return variable in environment.read().split(b"\0")
-    return False
 
 
 def end_of(output: Path) -> str:

@@ -92,7 +92,7 @@ class Supervisor:
         while self.ended is None:
             self.listen(reading, output, until=time.monotonic() + LOOK)
             self.reap()
-            mine = descendants()
+            mine = below(os.getpid())
             self.ended = self.exceeded(mine)
             if self.status is None:
                 continue
@@ -114,7 +114,7 @@ class Supervisor:
             return "processes"
         used = sum(map(resident, mine))
         if used > self.limits["memory"]:  # pages that several share were counted for each of them
-            used = min(used, sum(map(proportional, mine)))
+            used = sum(proportional(pid) or resident(pid) for pid in mine)
         self.memory = max(self.memory, used)
         if used > self.limits["memory"]:
             return "memory"
@@ -158,13 +158,8 @@ class Supervisor:
     def end_all(self) -> None:
         """Kill until nobody is left: one that is killed may just have started another."""
         deadline = time.monotonic() + LAST_EFFORT
-        while (mine := descendants()) and time.monotonic() < deadline:
-            for pid in mine:  # first all stand still, so that none runs away while the others are killed
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
-            for pid in mine:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        while (mine := below(os.getpid())) and time.monotonic() < deadline:
+            kill(mine)
             self.reap()
             time.sleep(0.01)
         self.reap()
@@ -183,8 +178,16 @@ def set_limits(limits: dict[str, int]) -> None:
         resource.setrlimit(kind, (limit, limit))
 
 
-def descendants() -> list[int]:
-    """All processes below this one that have not ended."""
+def kill(processes: list[int]) -> None:
+    """First all stand still, so that none runs away while the others are killed."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def below(process: int) -> list[int]:
+    """All processes that one started, and those they started, that have not ended."""
     children: dict[int, list[int]] = {}
     dead = set()
     for name in os.listdir("/proc"):
@@ -195,11 +198,11 @@ def descendants() -> list[int]:
                 children.setdefault(int(parent), []).append(int(name))
                 if state in (b"Z", b"X"):
                     dead.add(int(name))
-    found, waiting = [], [os.getpid()]
+    found, waiting = [], [process]
     while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
+        started = children.get(waiting.pop(), [])
+        found += started
+        waiting += started
     return [pid for pid in found if pid not in dead]
 
 
@@ -242,11 +245,15 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Stopped
 
 
+def adopt_orphans(whether: bool = True) -> None:
+    """Become the parent of what the processes below this one leave behind."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(whether), 0, 0, 0)
+
+
 def main() -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    library.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     signal.signal(signal.SIGTERM, _stop)
-    library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # whoever started us may be killed
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # whoever started us may be killed
     job = json.load(sys.stdin)
     os.write(sys.stdout.fileno(), json.dumps(Supervisor(job).run()).encode())
 

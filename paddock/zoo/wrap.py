@@ -113,15 +113,13 @@ class Wrapped:
 
 
 def wrap(
-    script: str,
-    arguments: Sequence[str],
+    command: Sequence[str],
     log_path: Path,
     reader: LineReader,
     streams: tuple[TextIO, TextIO],
     samples_per_step: int | None = None,
 ) -> Wrapped:
-    """Run a script to its end; what it says on standard output and error is passed on to `streams` as it comes."""
-    command = _command(script, arguments)
+    """Run a command to its end; what it says on standard output and error is passed on to `streams` as it comes."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}  # a pipe would keep its lines back
     sink = JsonLinesSink(log_path)
     log = UnifiedLog(sink, reader, samples_per_step)
@@ -135,7 +133,8 @@ def wrap(
     return Wrapped(128 - status if status < 0 else status, log_path, log.num_records)
 
 
-def _command(script: str, arguments: Sequence[str]) -> list[str]:
+def command_of(script: str, arguments: Sequence[str]) -> list[str]:
+    """How a script is run: Python by this one, and what is executable by itself."""
     if not os.path.isfile(script):
         raise ConfigError(f"there is no script {script}", fix="paddock zoo wrap SCRIPT -- ARGUMENTS")
     if script.endswith(".py"):

@@ -183,6 +183,11 @@ BROKEN: dict[str, tuple[Mutation, str, str]] = {
         "model.yaml",
         "unknown key params.batchsize",
     ),
+    "a dataset of one machine": (
+        replace("model.yaml", 'dataset_path: ""', "dataset_path: /imagenet"),
+        "model.yaml",
+        "params.dataset_path = /imagenet: it is a path of one machine",
+    ),
     "an unknown section": (add("model.yaml", "  gpu: 4\n"), "model.yaml", 'there is no "gpu" here'),
     "a number that is none": (replace("model.yaml", "step: 10", "step: ten"), "model.yaml", "params.step = ten"),
     "YAML that would run code": (
