@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -36,6 +36,11 @@ _SECRET_VALUE = re.compile(
     r"hf_[A-Za-z0-9]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
     r"xox[abprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
 )
+_ASSIGNED = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,60})["']?\s{0,8}[:=]\s{0,8}["']([^"'\s]{6,200})["']""")
+_NO_SECRET = re.compile(r"[<{$].*|[x*.…]+|None|null|your.*|example.*|changeme", re.IGNORECASE)
+"""What people write where a secret would stand."""
+PIECE, OVERLAP = 4_000, 400
+"""Characters of a line that are looked at together: some lines have millions."""
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -51,6 +56,28 @@ def redacted(command: Sequence[str]) -> list[str]:
         hides_next = not equals and argument.startswith("-") and _is_secret(argument)
         shown.append(_SECRET_VALUE.sub(HIDDEN, _PASSWORD_IN_URL.sub(HIDDEN, argument)))
     return shown
+
+
+def secrets_in(text: str) -> Iterator[tuple[int, str]]:
+    """What looks like a secret in a text: the line, and what it is, without the secret itself."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        pieces = (line[start : start + PIECE] for start in range(0, len(line), PIECE - OVERLAP))
+        kind = next((found for found in map(_secret_in, pieces) if found), None)
+        if kind is not None:
+            yield number, kind
+
+
+def _secret_in(line: str) -> str | None:
+    if "PRIVATE KEY-----" in line:
+        return "a private key"
+    if _SECRET_VALUE.search(line):
+        return "a token of a well-known form"
+    if (found := _PASSWORD_IN_URL.search(line)) and ":" in found.group():
+        return "a password in an address"
+    for name, value in _ASSIGNED.findall(line):
+        if _is_secret(name) and not _NO_SECRET.fullmatch(value):
+            return f"a value of {name}"
+    return None
 
 
 def _is_secret(name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 
 from paddock.cli.mirror import mirror, plain
-from paddock.config.aliases import translate
+from paddock.config.aliases import take_recipe, translate
 from paddock.config.flags import SYSTEMS
 from paddock.config.load import load_recipe, load_without_validation, recipe_names
 from paddock.config.overrides import normalise
@@ -52,11 +52,10 @@ def parse_recipe_command(
     where it takes other things too.
     """
     asks_help = _asks_help(arguments)
-    if arguments and not arguments[0].startswith("-"):
-        name, flags = arguments[0], arguments[1:]
-    elif asks_help:
-        name, flags = "gpt2", arguments
-    else:
+    name, flags = take_recipe(arguments)
+    if name is None and asks_help:
+        name = "gpt2"
+    if name is None:
         raise ConfigError(
             f"paddock {verb} needs a {subject.lower().replace('|', ' or a ')}"
             + (", before the flags" if arguments else ""),

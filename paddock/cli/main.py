@@ -26,7 +26,7 @@ VERBS = {
     "data": "look into indexed corpora, join them, check them",
     "check": "check a recipe before it runs",
     "align": "compare a run with a reference: another device, layout or program",
-    "zoo": "the recipes that come with Paddock",
+    "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
     "doctor": "what this machine has: devices, libraries, collective backends",
 }
 

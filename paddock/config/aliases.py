@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from paddock.config.flags import SYSTEMS, VIRTUAL_STAGE, data_folder
+from paddock.config.flags import (
+    AUTOCAST,
+    DATASET_PATH,
+    EPOCH,
+    MODEL_NAME,
+    PER_RANK,
+    SYSTEMS,
+    VIRTUAL_STAGE,
+    data_folder,
+)
+from paddock.config.load import find_recipe
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, UserError, bad_value
 
@@ -33,7 +43,8 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             translated += data_folder(word)
             continue
         flag, equals, value = word.partition("=")
-        alias = table.get(flag.replace("_", "-") if flag.startswith("--") else flag)
+        # As it is written first: --batch_size and --batch-size are flags of two systems, and mean two things.
+        alias = table.get(flag) or table.get(flag.replace("_", "-") if flag.startswith("--") else flag)
         may_be_folder = alias is not None and family == "resnet"
         if alias is None:
             translated.append(word)
@@ -52,6 +63,8 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             raise bad_value(flag, value, "it should be a number") from None
         if alias.note:
             notes.append(f"{flag}: {alias.note}")
+    if PER_RANK in used and family == "resnet":
+        notes.append(f"{PER_RANK}: samples of each process, as in the ModelZoo; --batch-size is the global batch")
     return _join_parts(translated, used, recipe), notes
 
 
@@ -71,13 +84,63 @@ def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[st
     if addresses and num_nodes not in (None, "1"):
         nodes = addresses.split(",")[: _whole("--num-nodes", num_nodes or "1")]
         arguments += ["--node-rank", str(_own_position(nodes)), "--master-addr", nodes[0]]
-    arguments = _machines(arguments)
+    arguments = _model_zoo(_machines(arguments), recipe)
     # As in those systems: a micro-batch without a global batch means micro × data, and the reverse.
-    if "--micro-batch-size" in used and "--batch.global" not in arguments:
+    if used & {"--micro-batch-size", PER_RANK} and "--batch.global" not in arguments:
         arguments += ["--batch.global", "None"]
     if used & {"--global-batch-size", "-b"} and "--batch.micro" not in arguments:
         arguments += ["--batch.micro", "None"]
     return arguments
+
+
+def take_recipe(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The recipe that a command line names, by its first word or by the ModelZoo's --model_name, and the rest."""
+    name, rest = (arguments[0], arguments[1:]) if arguments and not arguments[0].startswith("-") else (None, arguments)
+    for flag in (MODEL_NAME, MODEL_NAME.replace("_", "-")):
+        rest, named = _take(rest, flag)
+        if named is None:
+            continue
+        if name is not None and find_recipe(name) != find_recipe(named):
+            fix = "give one of the two"
+            raise bad_value(flag, named, f"the recipe is {name}, and it would be ignored", fix)
+        name = name or named
+    return name, rest
+
+
+def _model_zoo(arguments: list[str], recipe: Recipe) -> list[str]:
+    """What the ModelZoo's parameters mean for this recipe's task and device."""
+    arguments, epochs = _take(arguments, EPOCH)
+    if epochs is not None:
+        arguments += ["--train.epochs", epochs]
+        arguments += [] if _value_of(arguments, "--train.steps") else ["--train.steps", "None"]
+    arguments, path = _take(arguments, DATASET_PATH)
+    if path:
+        from paddock.tasks.registry import name_dataset
+
+        fields = name_dataset(recipe.task, path)
+        given = _value_of(arguments, "--data.source")
+        for name, value in (fields | ({"source": given} if given else {})).items():
+            arguments += [f"--data.{name.replace('_', '-')}", str(value)]
+    arguments, autocast = _take(arguments, AUTOCAST)
+    if autocast is not None:
+        arguments += ["--precision.compute", _mixed_precision(autocast, arguments, recipe)]
+    return arguments
+
+
+def _mixed_precision(autocast: str, arguments: list[str], recipe: Recipe) -> str:
+    """The type to compute in: the recipe's own, if the device has it for mixed precision, else the device's first."""
+    if autocast.lower() not in ("true", "false"):
+        raise bad_value(AUTOCAST, autocast, "it is True or False")
+    if autocast.lower() == "false":
+        return "float32"
+    from paddock.devices import adapter_named, select
+
+    device = _value_of(arguments, "--train.device") or recipe.train.device
+    adapter = select(device) if device == "auto" else adapter_named(device)
+    if not adapter.autocast:
+        raise bad_value(AUTOCAST, autocast, f"{adapter.name} has no type for mixed precision", f"{AUTOCAST} False")
+    compute = recipe.precision.compute
+    return compute if compute in adapter.autocast else adapter.autocast[0]
 
 
 def _machines(arguments: list[str]) -> list[str]:

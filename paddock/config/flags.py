@@ -80,6 +80,11 @@ def _split(value: str) -> list[str]:
     return ["--evaluate.split" if value.isalpha() else "--data.split", value]
 
 
+def _steps(value: str) -> list[str]:
+    """The ModelZoo's number of steps, which none or fewer are no end."""
+    return ["--train.steps", value] if int(value) > 0 else []
+
+
 COMMON = [
     rename("--steps", "train.steps"),
     rename("--seed", "train.seed"),
@@ -202,9 +207,30 @@ IMAGENET = [
     no_meaning("--start-epoch", "a run that goes on from a checkpoint knows its epoch", True),
 ]
 
+MODEL_NAME, PER_RANK, EPOCH = "--model_name", "--batch_size", "--epoch"
+DATASET_PATH, AUTOCAST = "--dataset_path", "--autocast"
+TECORIGIN = [
+    keep(f"{MODEL_NAME} --model-name", "the RECIPE, by any of its names"),
+    Alias(
+        (PER_RANK,),
+        "--batch.micro: per rank, so that the global batch is that × the data replicas",
+        lambda value: ["--batch.micro", value],
+    ),
+    keep(EPOCH, "--train.epochs, and no other end but --step"),
+    Alias(("--step",), "--train.steps; 0 or less leaves the length to --epoch or the recipe", _steps),
+    keep(
+        f"{DATASET_PATH} --dataset-path", "--data.path, or the files of that folder; an empty one is the recipe's data"
+    ),
+    keep(AUTOCAST, "True: --precision.compute in the device's own type for mixed precision; False: float32"),
+    rename("--nnode", "nnodes"),
+]
+"""The run interface of Tecorigin's ModelZoo, spelt as there. Its lr and device, and how processes are started
+(nproc_per_node, nnodes, node_rank, master_addr, master_port), are called so here too."""
+
 SYSTEMS = [
     System("Paddock", COMMON),
     System("Megatron-LM and OneFlow-GPT", MEGATRON),
     System("the ImageNet example (for resnet)", IMAGENET, ("resnet",)),
+    System("Tecorigin's ModelZoo", TECORIGIN),
 ]
 """Where two have the same flag, the later one is meant."""

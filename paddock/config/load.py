@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from paddock.config.overrides import union_members
+from paddock.config.plain_yaml import read_plain_yaml
 from paddock.config.recipe import Recipe, class_for, recipe_from_dict
 from paddock.errors import ConfigError, bad_value, nearest, shown
 from paddock.files import atomic_write, user_path
@@ -48,17 +49,8 @@ _ELSEWHERE = {
 MODEL_ALIASES = {alias: name for name, aliases in _ELSEWHERE.items() for alias in aliases.split()}
 """What shipped recipes are called elsewhere: names that work wherever a recipe is named."""
 SHIPPED = Path(str(files("paddock") / "recipes"))
-LARGEST = 2**18
-"""Bytes of a recipe file."""
-MOST_VALUES = 100_000
-"""In a recipe file, where an alias counts for all that it stands for."""
 MOST_EXTENDS = 32
 """Recipes that extend one another in a row."""
-DEEPEST = 32
-"""Lists and sections in one another."""
-NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-LONGEST_NUMBER = 100
-"""Characters: turning a number of many thousands into a value takes the square of the time."""
 Section = TypeVar("Section", bound=BaseModel)
 
 
@@ -146,7 +138,7 @@ def read_values(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(
             f"{trail[0]} extends more than {MOST_EXTENDS} recipes in a row", fix="write some of them into one"
         )
-    values = _parse(path)
+    values = _sections(path)
     parent = values.pop("extends", None)
     if parent is None:
         return values
@@ -203,96 +195,8 @@ def _coerced(kind: Any, value: Any) -> Any:
     return float(value) if whole and float in union_members(kind) and int not in union_members(kind) else value
 
 
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise ConfigError(f"{path} is not a recipe", why=f"it has more than {LARGEST:,} bytes")
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML", why=shown(" ".join(str(error).split()))) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not a text file in UTF-8") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read", why=error.strerror or str(error)) from None
+def _sections(path: Path) -> dict[str, Any]:
+    values = read_plain_yaml(path, "a recipe")
     if not isinstance(values, dict):
         raise ConfigError(f"{path} is not a recipe", why="it has no sections", fix="see paddock/recipes for examples")
-    _check_size(values, path)
     return values
-
-
-def _check_size(values: dict[str, Any], path: Path) -> None:
-    """An alias (`*name`) costs a few letters, however much it stands for: a few lines can mean more values than
-    memory holds, or have no end."""
-    waiting: list[Any] = [values]
-    count = 0
-    while waiting:
-        value = waiting.pop()
-        inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-        count += len(inside)
-        if count > MOST_VALUES:
-            raise ConfigError(
-                f"{path} is not a recipe", why=f"with its aliases it has more than {MOST_VALUES:,} values"
-            )
-        waiting += inside
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML of plain values: words, numbers, lists, and sections whose keys are words and cannot be given twice.
-
-    1e-5 is a number (YAML 1.1 wants 1.0e-5). What YAML knows besides (dates, sets, bytes) no recipe has a use for."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise yaml.composer.ComposerError(
-                None, None, "its values are nested too deeply", self.peek_event().start_mark
-            )
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        if isinstance(node, yaml.ScalarNode) and node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
-            raise self._refusal(f"a number of {len(node.value)} characters", node)
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, LookupError):  # the library's own, of a value that is not what its tag says
-            raise self._refusal(f"{shown(node.value)!r} is no {node.tag.rpartition(':')[2]}", node) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        if not isinstance(node, yaml.MappingNode):
-            raise self._refusal("keys with values are expected", node)
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=deep)
-            if not isinstance(key, str):
-                raise self._refusal("a key is a word", key_node)
-            if key in seen:
-                raise self._refusal(f'"{shown(key)}" is given twice', key_node)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-    @staticmethod
-    def _refusal(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
-        return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-
-
-def _restrict_to_plain_values() -> None:
-    import re
-
-    plain = [None, *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))]
-    _Loader.yaml_constructors = {tag: make for tag, make in _Loader.yaml_constructors.items() if tag in plain}
-    _Loader.yaml_implicit_resolvers = {
-        first: [(tag, form) for tag, form in forms if tag in plain]
-        for first, forms in _Loader.yaml_implicit_resolvers.items()
-    }
-    _Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-        list("-+0123456789"),
-    )
-
-
-_restrict_to_plain_values()

@@ -222,7 +222,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     from paddock.launch.stop import StopRequest
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
-    from paddock.telemetry.meter import ThroughputMeter
+    from paddock.telemetry.meter import WARMUP, ThroughputMeter
     from paddock.telemetry.stream import MetricStream
     from paddock.training.callbacks import callbacks_kept
     from paddock.training.callbacks.pipeline_times import PipelineTimes
@@ -251,7 +251,9 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         _note_facts(run, attempt)
         peak = _peak_flops(run)
         _show_beginning(run, arithmetic, peak, products)
-        meter = ThroughputMeter(peak_flops=peak, devices=world.size)
+        # Of a run of two or three steps, which shows that something works, the last one is timed, warm or not.
+        warmup = min(WARMUP, max(run.total_steps - run.begun_step - 1, 0))
+        meter = ThroughputMeter(warmup, peak_flops=peak, devices=world.size)
         started = time.perf_counter()
         with MetricStream(_sinks(run, attempt)) as stream:
             _describe_metrics(stream, run.task)

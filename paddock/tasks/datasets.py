@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from paddock.errors import ConfigError
+from paddock.data.images.config import MADE_ONLY, ImageData
+from paddock.errors import ConfigError, DataError
 
 Fields = dict[str, Any]
+VALIDATION = ("validation", "valid", "val", "dev")
+"""What the file beside the training file is called."""
 
 
 def questions(train: str | None, evaluation: str | None) -> Fields:
@@ -34,7 +38,25 @@ def corpus(train: str | None, evaluation: str | None) -> Fields:
 
 
 def image_folder(train: str | None, evaluation: str | None) -> Fields:
-    return {"source": "folder", "path": _one(train, evaluation, "the folder has train and val in it")}
+    folder = {"source": "folder", "path": _one(train, evaluation, "the folder has train and val in it")}
+    # Where a recipe says how many images to make, that is no longer meant.
+    return folder | {name: ImageData.model_fields[name].default for name in MADE_ONLY}
+
+
+def parts_of_folder(path: str) -> tuple[str, str | None]:
+    """The training file and the validation file of a folder, by their names; a file is for training alone."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return path, None
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    train, validation = ([file for file in files if file.stem in stems] for stems in (("train",), VALIDATION))
+    if len(train) != 1 or len(validation) > 1:
+        raise DataError(
+            f"{path} has {len(train)} training files and {len(validation)} validation files",
+            why=f"one of each is wanted: train.jsonl or train.tsv, and {VALIDATION[0]}.jsonl or .tsv beside it",
+            fix="name the files: --data.train FILE --data.validation FILE",
+        )
+    return str(train[0]), str(validation[0]) if validation else None
 
 
 def _one(train: str | None, evaluation: str | None, why: str) -> str:

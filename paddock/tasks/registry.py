@@ -192,6 +192,17 @@ def name_datasets(task: str, train: str | None, evaluation: str | None) -> dict[
     return changes
 
 
+def name_dataset(task: str, path: str) -> dict[str, Any]:
+    """What one place for all data, training's and validation's, changes in a recipe's data section."""
+    from paddock.tasks.datasets import parts_of_folder
+
+    if "path" not in data_config_class(task).model_fields:
+        return name_datasets(task, *parts_of_folder(path))
+    fields = name_datasets(task, path, None)
+    fields.pop("train", None)
+    return fields | {"path": path}
+
+
 def prepare_data(recipe: Recipe) -> Prepared:
     """What the recipe reads, found or built; the second time it is found."""
     return task_class(recipe.task).prepare(recipe.data, recipe.tokenizer, recipe.model)

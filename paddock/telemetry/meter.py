@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+WARMUP = 2
+"""Steps that compile, allocate and fill caches."""
+
 
 @dataclass
 class _Totals:
@@ -36,7 +39,7 @@ class ThroughputMeter:
 
     def __init__(
         self,
-        warmup: int = 2,
+        warmup: int = WARMUP,
         *,
         peak_flops: float | None = None,
         devices: int = 1,

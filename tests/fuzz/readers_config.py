@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from engine import Reader
-from mutation import NUMBERS, WORDS, Files, damage_bytes, damage_values, odd_text, to_json, yaml_mutator
+from mutation import NUMBERS, WORDS, Files, damage_bytes, damage_text, damage_values, odd_text, to_json, yaml_mutator
 
 from paddock.cli import main as command
 from paddock.config.layouts import with_layout
@@ -23,6 +23,10 @@ from paddock.errors import UserError
 from paddock.launch.environment import process_counts, under_torchrun, worker_environment, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.testing.corpora import write_raw_corpus
+from paddock.zoo.cases import as_flags
+from paddock.zoo.contribution import Contribution
+from paddock.zoo.model_file import find_place, read_cases
+from paddock.zoo.requirements import check_requirements
 
 BASE = """\
 task: language_modeling
@@ -182,7 +186,11 @@ COMMANDS = (
     "data verify corpus --vocab-size 100 --json",
     "data merge corpus corpus --output out",
     "align out corpus.bin --tolerance 0.1 --steps 5 --loss train.loss loss --offset 1 --json",
+    "train --model_name resnet18 --batch_size 4 --epoch 1 --step 5 --dataset_path images --lr 0.1 --device cpu "
+    "--autocast True --nproc_per_node 2 --nnode 1 --node_rank 0",
     "zoo list --json",
+    "zoo check out --static --root . --index file:///x --time-limit 5 --env HOME --json",
+    "zoo wrap corpus.bin --pattern train.loss=x([0-9]+) --samples-per-step 8 -- --epochs 3",
     "zoo show gpt2/tiny",
     "doctor --json",
     "resume out --train.steps 7",
@@ -197,6 +205,9 @@ STUBS = (
         "paddock.jobs.align.align_runs",
         "paddock.alignment.parity.check_parity",
         "paddock.alignment.resume.check_resume",
+        "paddock.zoo.wrap.wrap",
+        "paddock.zoo.cases.run_case",
+        "paddock.zoo.scaffold.new_contribution",
     ),
 )
 """What a command would begin: it is read here, not done."""
@@ -314,6 +325,41 @@ def damage_arguments(rng: Random, data: bytes) -> bytes:
     return to_json(words)
 
 
+# The cases of a contribution
+
+CASES = """\
+- case_name: small
+  desc: {run_dir: ., run_file: run_scripts/run_small.py}
+  params:
+    {model_name: small, batch_size: 4, step: 10, epoch: 1, dataset_path: "", lr: 0.01, device: cpu, autocast: false,
+     nproc_per_node: 1, nnode: 1, others: {warm_up: 3, name: x}}
+  expect: {loss_falls: true, metric: val.perplexity}
+"""
+CASE_FIELDS = """case_name desc params expect run_dir run_file model_name batch_size step epoch dataset_path lr device
+autocast nproc_per_node nnode nnodes node_rank master_addr master_port others loss_falls metric log ..
+../../etc/passwd /bin/true ~ run_scripts .""".split()
+
+
+def case_seeds() -> list[Files]:
+    return [{"model.yaml": CASES.encode(), "run_scripts/run_small.py": b"import argument\n"}]
+
+
+def read_model_file(folder: Path) -> object:
+    found = [(find_place(case, folder), as_flags(case.params.given())) for case in read_cases(folder / "model.yaml")]
+    for place, _ in found:
+        script = (place.contribution / place.run_dir / place.run_file).resolve()
+        assert script.is_relative_to(folder.resolve()), script
+    return found
+
+
+def requirement_seeds() -> list[Files]:
+    return [{"requirements.txt": b"paddock==0.1.0\nnumpy>=1,<3 ; python_version > '3'  # why\nx @ git+https://h/x@a\n"}]
+
+
+def read_requirements(folder: Path) -> object:
+    return check_requirements(Contribution.open(folder), lambda name: None)
+
+
 # The variables of a launcher
 
 VARIABLES: tuple[dict[str, str], ...] = (
@@ -388,5 +434,7 @@ READERS = [
     Reader("recipe", recipe_seeds, read_recipe, {".yaml": yaml_mutator(FIELDS)}),
     Reader("layout", layout_seeds, read_layout, {"layout": damage_layout}, share=0.5),
     Reader("command_line", command_seeds, read_command, {".json": damage_arguments}, fresh=True, share=0.5),
+    Reader("model_file", case_seeds, read_model_file, {".yaml": yaml_mutator(tuple(CASE_FIELDS))}, share=0.5),
+    Reader("requirements", requirement_seeds, read_requirements, {".txt": damage_text}, share=0.3),
     Reader("environment", variable_seeds, read_variables, {".json": damage_variables}, share=0.5),
 ]

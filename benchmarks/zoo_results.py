@@ -1,0 +1,106 @@
+"""Measures what `paddock zoo list` and `paddock zoo show` tell of the recipes that ship, and writes it beside them.
+
+For each recipe that trains in minutes on a small machine: the layouts that give its loss (`paddock check parity`), and
+what training reaches (`paddock train`, `paddock evaluate`). Every number is one that a command printed.
+
+    python benchmarks/zoo_results.py [RECIPE…] [--parity] [--train]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from paddock.config.load import SHIPPED
+from paddock.telemetry.jsonl import metrics_of, read_metrics
+from paddock.zoo.catalogue import FILE, KnownResult, write_results
+
+LAYOUTS = {
+    "gpt2/tiny": "dp2 tp2 pp2 dp2,shard=parameters",
+    "bert/tiny": "dp2 tp2 pp2 dp2,shard=parameters",
+    "t5/tiny": "dp2 tp2 pp2 dp2,shard=parameters --batch.micro 16",
+    "t5/reverse": "dp2 tp2 pp2",
+    "mt5/tiny": "dp2 tp2 pp2 --batch.micro 16",
+}
+"""Layouts to prove, by recipe, and what else they need. ResNet's batch statistics are those of a replica: it has none to prove."""
+TRAINED = ("gpt2/tiny", "bert/tiny", "t5/tiny", "t5/reverse", "resnet/tiny-synthetic")
+
+
+def paddock(command: str) -> Any:
+    """What a command prints as JSON."""
+    print(f"$ {command}", file=sys.stderr, flush=True)
+    words = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def result(
+    recipe: str, kind: Literal["layout", "metric"], name: str, value: float, detail: str, command: str
+) -> KnownResult:
+    cores = len(os.sched_getaffinity(0))
+    return KnownResult(
+        recipe=recipe,
+        kind=kind,
+        name=name,
+        value=float(f"{value:.4g}"),
+        detail=detail,
+        machine=f"{platform.machine()}, {cores} cores",
+        torch=metadata.version("torch").partition("+")[0],
+        date=str(date.today()),
+        command=command,
+    )
+
+
+def parity(recipe: str) -> list[KnownResult]:
+    """Layouts whose losses are those of one process."""
+    command = f"paddock check parity {recipe} --layouts {LAYOUTS[recipe]} --steps 20"
+    found = paddock(f"{command} --json")
+    return [
+        result(recipe, "layout", one["layout"], one["loss"], f"{found['steps']} steps", command)
+        for one in found["layouts"]
+        if one["agrees"]
+    ]
+
+
+def trained(recipe: str) -> list[KnownResult]:
+    """What the recipe reaches as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = f"{folder}/run"
+        paddock(f"paddock train {recipe} --run-dir {run}")
+        measured = paddock(f"paddock evaluate {run} --json")
+        records = read_metrics(Path(run, "metrics.jsonl"))
+        steps = max(record["step"][1] for record in records if "train.loss" in metrics_of(record))
+    numbers = {name: value for name, value in measured.items() if isinstance(value, float)}
+    return [
+        result(recipe, "metric", f"val.{name}", numbers[name], f"{steps} steps", f"paddock train {recipe}")
+        for name in numbers
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipes", nargs="*", default=sorted({*LAYOUTS, *TRAINED}))
+    parser.add_argument("--parity", action="store_true", help="only the layouts")
+    parser.add_argument("--train", action="store_true", help="only what training reaches")
+    options = parser.parse_args()
+    for recipe in options.recipes:
+        found: list[KnownResult] = []
+        if recipe in LAYOUTS and not options.train:
+            found += parity(recipe)
+        if recipe in TRAINED and not options.parity:
+            found += trained(recipe)
+        write_results(SHIPPED / recipe.partition("/")[0] / FILE, found)
+
+
+if __name__ == "__main__":
+    main()

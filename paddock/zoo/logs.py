@@ -1,0 +1,98 @@
+"""The unified logs that a case wrote: found among its files, read in all of their forms, and held against the case.
+
+This is the one file of the room that knows how a record is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.errors import DataError
+from paddock.telemetry.jsonl import Record, metrics_of, parse_record, read_metrics
+
+NAMES = (".json", ".jsonl", ".log", ".txt")
+FIRST_BYTES = 2**16
+PREFIXES = ("DLLL ", "TCAPPDLL ")
+"""Of records among other lines."""
+MOST_LOGS, LARGEST_LOG = 64, 64 * 2**20
+LOSS, SPEED = "train.loss", "train.ips"
+
+
+def read_log(path: Path) -> list[Record]:
+    """The records of a log, whichever dllogger wrote it; a DataError names the line that is none."""
+    if path.stat().st_size > LARGEST_LOG:
+        raise DataError(f"{path} is too large", why=f"a few steps need no more than {LARGEST_LOG:,} bytes")
+    return list(read_metrics(path))
+
+
+def find_logs(files: Iterable[Path]) -> list[Path]:
+    """Those of the files that are unified logs, by their first line."""
+    found = [path for path in sorted(files) if path.suffix in NAMES and _begins_as_log(path)]
+    return found[:MOST_LOGS]
+
+
+def _begins_as_log(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        lines = [line for line in stream.read(FIRST_BYTES).splitlines() if line.strip()]
+    try:
+        return bool(lines) and "type" in parse_record(lines[0])
+    except DataError:
+        return False
+
+
+def records_in(output: str) -> list[Record]:
+    """Records among the lines that a script printed."""
+    found = []
+    for line in output.splitlines():
+        if line.startswith(PREFIXES):
+            try:
+                found.append(parse_record(line))
+            except DataError:
+                continue
+    return found
+
+
+@dataclass(frozen=True)
+class LogSummary:
+    """What a log says of training and validation."""
+
+    losses: list[tuple[tuple[int, ...], float]]
+    """By step, in the order of the log; of a step that several ranks report, the first."""
+    speeds: list[float]
+    metrics: dict[str, float]
+    """Of the last validation."""
+    validates: bool
+
+    @property
+    def first_and_last(self) -> tuple[float, float]:
+        """The loss at the beginning and at the end: the mean of the first and of the last third."""
+        values = [loss for _, loss in self.losses]
+        third = max(1, len(values) // 3)
+        return math.fsum(values[:third]) / third, math.fsum(values[-third:]) / third
+
+
+def summarize(records: Iterable[Record]) -> LogSummary:
+    """The numbers of a log. What should be a number and is none is left out."""
+    losses: dict[tuple[int, ...], float] = {}
+    speeds: list[float] = []
+    metrics: dict[str, float] = {}
+    validates = False
+    for record in records:
+        if record["type"] != "LOG":
+            continue
+        data = metrics_of(record)
+        step = tuple(record.get("step", ())) or (-1, len(losses))  # some count in words
+        if isinstance(loss := data.get(LOSS), int | float):
+            losses.setdefault(step, float(loss))
+        if isinstance(speed := data.get(SPEED), int | float):
+            speeds.append(float(speed))
+        validates |= any(name.startswith("val.") for name in data)
+        metrics |= {
+            name: float(value)
+            for name, value in data.items()
+            if name.startswith("val.") and isinstance(value, int | float)
+        }
+    return LogSummary(list(losses.items()), speeds, metrics, validates)

@@ -1,0 +1,80 @@
+"""What is known of the recipes: from files of results, which are well-formed and of recipes that there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run
+from paddock.config.load import SHIPPED, recipe_names
+from paddock.errors import DataError
+from paddock.zoo.catalogue import COLUMNS, FILE, KnownResult, catalogue, read_results, write_results
+
+ROW = {
+    "recipe": "gpt2/tiny",
+    "kind": "layout",
+    "name": "tp2",
+    "value": 6.1e-8,
+    "detail": "20 steps",
+    "machine": "x86_64",
+    "torch": "2.13.0",
+    "date": "2026-01-01",
+    "command": "paddock check parity gpt2/tiny --layouts tp2",
+}
+
+
+def test_results_are_of_recipes_that_ship() -> None:
+    results = [result for path in SHIPPED.glob(f"*/{FILE}") for result in read_results(path)]
+    assert results and {result.recipe for result in results} <= set(recipe_names())
+    assert all(result.command.startswith("paddock ") and result.recipe in result.command for result in results)
+    assert all(result.value <= 1e-5 for result in results if result.kind == "layout")
+
+
+def test_results_are_written_once(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    write_results(path, [KnownResult(**ROW), KnownResult(**ROW | {"name": "dp2"})])
+    write_results(path, [KnownResult(**ROW | {"value": 1e-7})])
+    assert [(one.name, one.value) for one in read_results(path)] == [("tp2", 1e-7), ("dp2", 6.1e-8)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{','.join(COLUMNS)}\ngpt2/tiny,layout,tp2,much,,x,2.13,2026-01-01,c\n",
+        f"{','.join(COLUMNS)}\ngpt2/tiny,colour,tp2,1,,x,2.13,2026-01-01,c\n",
+        f"{','.join(COLUMNS)}\ngpt2/tiny,layout\n",
+        f"{','.join(COLUMNS)},more\ngpt2/tiny,layout,tp2,1,,x,2.13,2026-01-01,c,d\n",
+        f"{','.join(COLUMNS)}\ngpt2/tiny,layout,tp2,1,,x,2.13,2026-01-01,c,d\n",
+        f'{",".join(COLUMNS)}\n"gpt2',
+    ],
+)
+def test_files_that_are_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(DataError, match=FILE):
+        read_results(tmp_path / FILE)
+
+
+def test_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["zoo", "list", "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    known = {entry.recipe.name: entry for entry in catalogue()}
+    assert listed.keys() == known.keys()
+    proven = next(name for name, entry in known.items() if entry.named("layout"))
+    assert listed[proven]["layouts"] == known[proven].named("layout")
+    assert run(["zoo", "list"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{proven} ")]
+    assert " ".join(known[proven].named("layout")) in line
+    assert run(["zoo", "show", proven]) == 0
+    page = capsys.readouterr().out
+    assert all(result.command in page for result in known[proven].results)
+    assert run(["zoo", "show", "resnet50", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "resnet/50"
+
+
+@pytest.mark.parametrize(
+    "words", [["show", "gpt3"], ["show", "resnet/base"], ["list", "--task", "cooking"], ["tell"], []]
+)
+def test_what_there_is_not(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["zoo", *words]) == 2

@@ -1,0 +1,90 @@
+"""Requirements: pinned always; there to be had if installed, or if an index says so; NOT CHECKED if nobody can say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from paddock.zoo.contribution import Contribution
+from paddock.zoo.findings import Finding
+from paddock.zoo.package_index import IndexUnreachable, PackageIndex
+from paddock.zoo.requirements import check_requirements
+
+JSON = '{"files": [{"filename": "seen-1.0.tar.gz"}, {"filename": "seen-1.5-py3-none-any.whl"}, \
+{"filename": "seen-2.0-py3-none-any.whl", "yanked": "broken"}, {"filename": "seen.txt"}]}'
+HTML = '<a href="../linked-0.9.zip#sha256=0">x</a><a href="linked-1.1-py3-none-any.whl">y</a>\
+<a href="linked-3.0.tar.gz" data-yanked="">z</a>'
+PAGES = {"/seen/": ("application/vnd.pypi.simple.v1+json", JSON), "/linked/": ("text/html", HTML)}
+
+
+class Index(BaseHTTPRequestHandler):
+    """An index of two packages."""
+
+    def do_GET(self) -> None:
+        kind, page = PAGES.get(self.path, ("text/plain", ""))
+        self.send_response(500 if self.path == "/broken/" else 200 if page else 404)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(page.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nobody wants to read it."""
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def check(lines: str, place: Path, address: str) -> Finding:
+    (place / "requirements.txt").write_text(lines)
+    [finding] = check_requirements(Contribution.open(place), PackageIndex(address).versions)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "what"),
+    [
+        ("seen==1.5", "passed", "1 requirement, pinned and to be had"),
+        ("seen[extra]~=1.0 ; python_version > '3'  # why", "passed", ""),
+        ("linked<1", "passed", ""),
+        ("absent==1 ; sys_platform == 'nowhere'", "passed", ""),
+        ("packaging>1,<1000", "passed", ""),
+        ("seen==1.7", "failed", "no version of seen is ==1.7; its newest is 1.5"),
+        ("seen==2.0", "failed", "no version of seen"),
+        ("linked>=3,<4", "failed", "no version of linked is <4,>=3; its newest is 1.1"),
+        ("absent==1.0", "failed", "the index has no absent"),
+        ("broken==1.0", "NOT CHECKED", "broken==1.0 is not installed, and no index could be asked: it answered 500"),
+        (f"tool @ git+https://example.org/tool@{'a' * 40}", "NOT CHECKED", "tool is in a repository"),
+    ],
+)
+def test_a_requirement(line: str, status: str, what: str, tmp_path: Path, index: str) -> None:
+    finding = check(line, tmp_path, index)
+    assert finding.status == status and what in finding.what
+
+
+def test_without_an_index_nothing_is_said_to_pass(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        nobody = f"http://127.0.0.1:{server.server_port}"
+    finding = check("seen==1.5", tmp_path, nobody)
+    assert finding.status == "NOT CHECKED" and "no index could be asked" in finding.what
+
+
+def test_versions_of_both_kinds_of_pages(index: str) -> None:
+    assert PackageIndex(index).versions("Seen") == [Version("1.0"), Version("1.5")]
+    assert PackageIndex(index + "/").versions("linked") == [Version("0.9"), Version("1.1")]
+
+
+def test_an_index_that_does_not_answer_is_asked_once(index: str) -> None:
+    broken = PackageIndex(index)
+    for name in ("broken", "seen"):
+        with pytest.raises(IndexUnreachable, match="it answered 500"):
+            broken.versions(name)
