@@ -12,10 +12,11 @@ from pathlib import Path
 
 from paddock.errors import DataError
 from paddock.telemetry.jsonl import Record, metrics_of, parse_record, read_metrics
+from paddock.telemetry.records import FOREIGN
 
 NAMES = (".json", ".jsonl", ".log", ".txt")
 FIRST_BYTES = 2**16
-PREFIXES = ("DLLL ", "TCAPPDLL ")
+PREFIXES = tuple(prefix.decode() for prefix in FOREIGN)
 """Of records among other lines."""
 MOST_LOGS, LARGEST_LOG = 64, 64 * 2**20
 LOSS, SPEED = "train.loss", "train.ips"
