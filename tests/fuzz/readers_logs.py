@@ -172,7 +172,7 @@ READERS = [
             "environment.json": json_mutator(WORDS),
             "b.json": damage_log,
         },
-        share=0.5,
+        share=0.25,
     ),
     Reader("logged", written_seeds, read_written, {".json": json_mutator(WORDS)}, fresh=True, share=0.5),
 ]
