@@ -1,4 +1,5 @@
-"""The metric stream and its sinks: console, `metrics.jsonl`, `log.txt`, TensorBoard; throughput; cards.
+"""The metric stream and its sinks: console, `metrics.jsonl`, `log.txt`, TensorBoard; throughput; cards; dllogger's
+calls, and anybody's logs; plots and pages.
 
 This room is told numbers and shows or stores them. It knows no model, no data, no device and no training
 loop, and it imports no torch. Whoever owns the run builds one `MetricStream`; ranks other than 0 build one

@@ -7,11 +7,12 @@ from pathlib import Path
 from random import Random
 
 from engine import Reader
-from mutation import Files, damage_bytes, damage_text, json_mutator, odd_text, to_json
+from mutation import Files, damage_bytes, damage_text, json_mutator, odd_text, to_json, yaml_mutator
 
 from paddock.alignment.comparison.logged import read_run
 from paddock.alignment.comparison.report import loss_plot, report_page
 from paddock.alignment.comparison.runs import Settings, compare_runs
+from paddock.config.load import load_recipe, to_yaml
 from paddock.telemetry.dllogger import JSONStreamBackend, Logger, Verbosity
 from paddock.telemetry.logs import LogFile
 from paddock.telemetry.plots import draw
@@ -85,6 +86,31 @@ def read_pair(folder: Path) -> object:
     return json.dumps(plain(found.to_dict()), allow_nan=False)
 
 
+def run_seeds() -> list[Files]:
+    """What a run keeps of itself besides its weights, and a log that it is compared with."""
+    environment = {
+        "command": ["paddock"],
+        "processes": {"nproc_per_node": 2, "nnodes": 1},
+        "torch": "2.13.0",
+        "device": "cpu",
+        "total_steps": 5,
+        "data_position": {"train.seed": 1234, "training data": "71 documents"},
+    }
+    config = to_yaml(load_recipe("gpt2/tiny")).encode()
+    log = b"".join(ours(step, 4 - step / 10) for step in range(1, 6))
+    text = json.dumps(environment).encode()
+    attempts = {"run/attempts/1/config.yaml": config, "run/attempts/2/config.yaml": config.replace(b"1234", b"7")}
+    return [
+        {"run/config.yaml": config, "run/environment.json": text, "run/metrics.jsonl": log, "b.json": log} | attempts
+    ]
+
+
+def read_run_directory(folder: Path) -> object:
+    found = compare_runs(read_run(str(folder / "run")), read_run(str(folder / "b.json")), Settings())
+    assert "<script" not in report_page(found).lower()
+    return json.dumps(plain(found.to_dict()), allow_nan=False)
+
+
 def damage_log(rng: Random, data: bytes) -> bytes:
     """A line of a log: what its record says, in whatever spelling, or the line itself."""
     lines = data.split(b"\n")
@@ -136,5 +162,17 @@ def read_written(folder: Path) -> object:
 READERS = [
     Reader("log", log_seeds, read_log, {".json": damage_log, ".csv": damage_text}),
     Reader("two_logs", pair_seeds, read_pair, {".json": damage_log}),
+    Reader(
+        "run_directory",
+        run_seeds,
+        read_run_directory,
+        {
+            ".yaml": yaml_mutator(WORDS),
+            ".jsonl": damage_log,
+            "environment.json": json_mutator(WORDS),
+            "b.json": damage_log,
+        },
+        share=0.25,
+    ),
     Reader("logged", written_seeds, read_written, {".json": json_mutator(WORDS)}, fresh=True, share=0.5),
 ]
