@@ -1,4 +1,4 @@
-"""`paddock check config|parity|resume RECIPE`, and `paddock check formats MODEL`."""
+"""`paddock check config|parity|resume RECIPE`, `paddock check formats MODEL` and `paddock check device NAME`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import examine
 from paddock.errors import ConfigError, did_you_mean
+from paddock.files import atomic_write
 from paddock.launch.options import LaunchOptions
 
 if TYPE_CHECKING:
@@ -86,8 +87,37 @@ class FormatsOptions:
     """Print the result as JSON."""
 
 
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Put a device through all that training asks of it, and say what it can be used for.
+
+    Number types; every operator that each family calls, forward, backward and in the optimizer, held against the CPU in
+    float64; training, writing, autocast, loss scaling, memory, host reads, checkpoints, determinism, compilation; with
+    two devices, every kind of collective, and layouts. The tiers are inference, data parallel and full 3D. Exit code 7
+    if a check fails of the tier that the device's adapter claims."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """A device that `paddock doctor` lists, such as cpu."""
+    families: tuple[str, ...] = ()
+    """The families to try: gpt2, bert, t5, resnet; all of them, if none is named."""
+    fallback: Literal["cpu", "error"] = "error"
+    """Operators that the device has no kernel for: error fails their checks; cpu lets the host compute them, and lists
+    them."""
+    two: bool = True
+    """Check two devices together, too: collectives and layouts, in two processes."""
+    compile: bool = True
+    """Compare compiled training (torch.compile) with eager, where torch's compiler knows the device; may take a
+    minute."""
+    patience: float = 600.0
+    """Seconds that one check of two processes may take before it counts as failed: a collective may never end."""
+    markdown: Path | None = None
+    """Write the table to this file, as Markdown for a pull request."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
 def main(arguments: list[str]) -> None:
-    checks = {"config": _config, "parity": check_parity, "resume": _resume, "formats": _formats}
+    checks = {"config": _config, "parity": check_parity, "resume": _resume, "formats": _formats, "device": _device}
     wanted = arguments[0] if arguments else ""
     if wanted in checks:
         checks[wanted](arguments[1:])
@@ -95,6 +125,7 @@ def main(arguments: list[str]) -> None:
         for kind, options in (("config", CheckOptions), ("parity", ParityOptions), ("resume", ResumeOptions)):
             print(f"usage: paddock check {kind} RECIPE [flags]\n\n    {options.__doc__}\n")
         print(f"usage: paddock check formats MODEL --text FILE [flags]\n\n    {FormatsOptions.__doc__}\n")
+        print(f"usage: paddock check device NAME [flags]\n\n    {DeviceOptions.__doc__}\n")
     else:
         raise ConfigError(
             f'paddock check cannot check "{wanted}"' if wanted else "paddock check needs to know what to check",
@@ -150,6 +181,25 @@ def _formats(arguments: list[str]) -> None:
             print(f"{cost.format:<14}{cost.perplexity:>12.4f}{cost.change:>+10.2%}{size:>12}", flush=True)
     if options.json:
         print(json.dumps(found))
+
+
+def _device(arguments: list[str]) -> None:
+    options = parse(DeviceOptions, "check device", arguments)
+    from paddock.alignment.conformance.suite import check_device
+
+    result = check_device(
+        options.name,
+        options.families,
+        options.fallback,
+        two=options.two,
+        compiles=options.compile,
+        patience=options.patience,
+    )
+    if options.markdown is not None:
+        with atomic_write(options.markdown) as stream:
+            stream.write(result.markdown())
+    print(json.dumps(result.to_dict()) if options.json else result.table(), flush=True)
+    result.raise_if_failed()
 
 
 def _for_parity(recipe: Recipe) -> Recipe:

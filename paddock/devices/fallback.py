@@ -1,7 +1,7 @@
 """Operators that a device has no kernel for: computed by the host instead, and entered in a ledger; or an error.
 
 A plug-in's device lacks some of torch's operators. torch's dispatcher says so with an error, unless something stands in
-for what is missing. Here that is a function that copies the operands to the host, computes there, and copies back: it is
+for what is missing. Here that is a function that copies the operands to the host, computes there, and copies back:
 right, and slow, which the ledger shows. Some vendors bring a stand-in of their own, which is then the one asked.
 """
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paddock import plugins, process
@@ -74,6 +77,22 @@ def adapter_named(name: str) -> DeviceAdapter:
 def adapter_of(device: torch.device) -> DeviceAdapter:
     """What is known of the device that a tensor lies on. A look-up, which torch.compile traces too."""
     return _BY_TYPE.get(device.type, UNKNOWN)
+
+
+@contextmanager
+def treated_as(adapter: DeviceAdapter) -> Iterator[DeviceAdapter]:
+    """Inside, tensors of the host are treated as those of another device: layers and optimizers take the ways that they
+    take there, and the host computes."""
+    own = _BY_TYPE[CPU.torch_type]
+    if adapter.computes_on_host:
+        yield own
+        return
+    alike = ("computes_on_host", "float64", "fused_optimizer", "autocast", "memory_format")
+    _BY_TYPE[CPU.torch_type] = playing = replace(CPU, **{name: getattr(adapter, name) for name in alike})
+    try:
+        yield playing
+    finally:
+        _BY_TYPE[CPU.torch_type] = own
 
 
 def _from_a_package(name: str) -> DeviceAdapter:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from paddock.alignment.host_reads import INDEXING_OPERATORS, READING_OPERATORS, looks_for_places
 from paddock.devices import adapter_named, registry
 from paddock.devices.cpu import CpuAdapter
 
@@ -29,8 +29,6 @@ READING_METHODS = {
     getattr(Tensor, name): name
     for name in ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__")
 } | {torch.equal: "equal", torch.allclose: "allclose"}
-READING_OPERATORS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "is_nonzero", "equal")
-INDEXING_OPERATORS = ("index", "index_put", "index_put_", "_index_put_impl_")
 
 
 class HostReads:
@@ -74,15 +72,9 @@ class _Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        if name in READING_OPERATORS or (name in INDEXING_OPERATORS and _looks_for_places(*args)):
+        if name in READING_OPERATORS or (name in INDEXING_OPERATORS and looks_for_places(*args)):
             self._found[name] += 1
         return func(*args, **(kwargs or {}))
-
-
-def _looks_for_places(tensor: Tensor, indices: Any, value: Tensor | None = None, *_: Any) -> bool:
-    """Whether an index of booleans has to be turned into places; to put one number there, it has not."""
-    masks = any(isinstance(leaf, Tensor) and leaf.dtype == torch.bool for leaf in tree_leaves(indices))
-    return masks and (value is None or value.numel() > 1)
 
 
 class CountingAdapter(CpuAdapter):

@@ -66,8 +66,8 @@ class DeviceProcessGroup(dist.ProcessGroup):
     def _set_group_desc(self, description: str) -> None:
         pass
 
-    def barrier(self, options: Any = None) -> Any:
-        return self._gloo.barrier(options) if options is not None else self._gloo.barrier()
+    def barrier(self, opts: Any = None) -> Any:
+        return self._gloo.barrier() if opts is None else self._gloo.barrier(opts)
 
     def shutdown(self) -> None:
         self._gloo.shutdown()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from paddock.testing.host_reads import READING_OPERATORS
+from paddock.alignment.host_reads import READING_OPERATORS
 from paddock.testing.simulated.memory import borrowed, on_host, to_device
 
 if TYPE_CHECKING:

@@ -1,0 +1,196 @@
+"""The checks that take two devices: every kind of collective that training uses, and layouts over both."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import Tensor
+
+from paddock.alignment.conformance.checks import Check, Wrong, relative_error
+from paddock.alignment.conformance.report import Row, Tier
+from paddock.alignment.conformance.small import STEPS, open_small, small_models
+from paddock.devices import select
+from paddock.files import atomic_write
+from paddock.parallel.config import ParallelConfig
+from paddock.parallel.world import World, join_world
+
+PROCESSES = 2
+TOLERANCE = 1e-5
+LAYOUTS: dict[str, tuple[Tier, dict[str, Any]]] = {
+    "data 2": ("data parallel", {}),
+    "data 2, shard optimizer": ("data parallel", {"shard": "optimizer"}),
+    "data 2, shard parameters": ("data parallel", {"shard": "parameters"}),
+    "tensor 2": ("full 3D", {"tensor": 2}),
+    "tensor 2, sequence": ("full 3D", {"tensor": 2, "sequence": True}),
+    "pipeline 2": ("full 3D", {"pipeline": 2}),
+}
+
+
+def work(payload: dict[str, Any]) -> None:
+    """One process's part: all checks, one after the other. The first writes down what it has so far, so that a check
+    that never ends, or ends the process, is known to be the next one."""
+    adapter, result = select(payload["device"]), Path(payload["result"])
+    rows: list[Row] = []
+    torch.set_num_threads(1)
+    with join_world(adapter, payload["fallback"]) as world:
+        for planned in CHECKS:
+            check = Check(planned.name, planned.tier, partial(planned.run, world, payload["family"]))
+            faulthandler.dump_traceback_later(payload["patience"], exit=True)  # of a thread that no collective holds up
+            row = check.row()
+            told = [Row(**json.loads(text)) for text in world.all_gather(json.dumps(asdict(row)))]
+            faulthandler.cancel_dump_traceback_later()
+            rows.append(next((one for one in told if one.verdict == "fail"), row))
+            if world.is_main:
+                with atomic_write(result) as stream:
+                    json.dump({"rows": [asdict(one) for one in rows]}, stream)
+
+
+def _numbers(world: World, count: int = 1000) -> list[Tensor]:
+    """What every process begins with, known to all; whole numbers, so that sums are exact."""
+    return [torch.arange(count, dtype=torch.float32).add(rank).remainder(97) for rank in range(world.size)]
+
+
+def _expect(found: Tensor, right: Tensor) -> None:
+    if not torch.equal(found.cpu(), right):
+        wrong = int((found.cpu() != right).sum())
+        raise Wrong(f"{wrong} of {right.numel()} numbers are wrong")
+
+
+def _all_reduce(world: World) -> str:
+    numbers = _numbers(world)
+    types = [torch.float32, torch.int64, *([torch.float64] if world.adapter.float64 else [])]
+    for dtype in types:
+        mine = numbers[world.rank].to(world.device, dtype, copy=True)
+        dist.all_reduce(mine)
+        _expect(mine, torch.stack(numbers).sum(0).to(dtype))
+    mine = numbers[world.rank].to(world.device, copy=True)
+    dist.all_reduce(mine, dist.ReduceOp.MAX)
+    _expect(mine, torch.stack(numbers).amax(0))
+    work = dist.all_reduce(torch.ones(4, device=world.device), async_op=True)
+    assert work is not None
+    work.wait()
+    return "sum and maximum; " + ", ".join(str(dtype).removeprefix("torch.") for dtype in types)
+
+
+def _broadcast(world: World) -> str:
+    numbers = _numbers(world)
+    for source in range(world.size):
+        mine = numbers[world.rank].to(world.device, copy=True)
+        dist.broadcast(mine, src=source)
+        _expect(mine, numbers[source])
+    return ""
+
+
+def _all_gather(world: World) -> str:
+    numbers = _numbers(world)
+    mine = numbers[world.rank].to(world.device, copy=True)
+    parts = [torch.empty_like(mine) for _ in numbers]
+    dist.all_gather(parts, mine)
+    _expect(torch.stack(parts), torch.stack(numbers))
+    return ""
+
+
+def _all_gather_into_tensor(world: World) -> str:
+    numbers = _numbers(world)
+    mine = numbers[world.rank].to(world.device, copy=True)
+    whole = mine.new_empty(len(numbers) * len(mine))
+    dist.all_gather_into_tensor(whole, mine)
+    _expect(whole, torch.cat(numbers))
+    return ""
+
+
+def _reduce_scatter_tensor(world: World) -> str:
+    numbers = _numbers(world)
+    part = torch.empty(len(numbers[0]) // world.size, device=world.device)
+    dist.reduce_scatter_tensor(part, numbers[world.rank].to(world.device, copy=True))
+    _expect(part, torch.stack(numbers).sum(0).chunk(world.size)[world.rank])
+    return ""
+
+
+def _send_and_receive(world: World) -> str:
+    numbers, other = _numbers(world), (world.rank + 1) % world.size
+    mine, theirs = numbers[world.rank].to(world.device, copy=True), torch.empty(len(numbers[0]), device=world.device)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, other), dist.P2POp(dist.irecv, theirs, other)]):
+        work.wait()
+    _expect(theirs, numbers[other])
+    if world.rank % 2 == 0:
+        dist.send(mine, dst=other)
+        dist.recv(theirs, src=other)
+    else:
+        dist.recv(theirs, src=other)
+        dist.send(mine, dst=other)
+    _expect(theirs, numbers[other])
+    return ""
+
+
+def _barrier(world: World) -> str:
+    dist.barrier()
+    return ""
+
+
+def _check_functional(world: World) -> str:
+    """Those that DTensor calls, whose results are new tensors."""
+    numbers, everyone = _numbers(world), dist.group.WORLD
+    assert everyone is not None
+    mine = numbers[world.rank].to(world.device, copy=True)
+    _expect(functional.all_reduce(mine, "sum", everyone), torch.stack(numbers).sum(0))
+    _expect(functional.all_gather_tensor(mine, 0, everyone), torch.cat(numbers))
+    part = functional.reduce_scatter_tensor(mine, "sum", 0, everyone)
+    _expect(part, torch.stack(numbers).sum(0).chunk(world.size)[world.rank])
+    return "all_reduce, all_gather, reduce_scatter"
+
+
+def _check_layout(parallel: ParallelConfig, world: World, family: str) -> str:
+    """A model over both trains as over one of them."""
+    small = small_models([family])[0]
+    found = open_small(small, world, parallel=parallel).train(STEPS)
+    right = open_small(small, World(0, 1, world.adapter, world.device)).train(STEPS)
+    pairs = [
+        pair
+        for one, other in zip(found, right, strict=True)
+        for pair in ((one.loss, other.loss), (one.norm, other.norm))
+    ]
+    worst = max(relative_error(*pair) for pair in pairs)
+    if not worst <= TOLERANCE:
+        raise Wrong(f"{STEPS} steps are off by {worst:.1e} from those of one device, {TOLERANCE:.0e} allowed")
+    return f"{STEPS} steps, off by {worst:.1e} at most"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A check before there are processes for it."""
+
+    name: str
+    tier: Tier
+    run: Callable[[World, str], str]
+    """Given the world, and the family of models to try."""
+
+
+def _moving(name: str, tier: Tier, move: Callable[[World], str]) -> Planned:
+    return Planned(name, tier, lambda world, family: move(world))
+
+
+CHECKS = (
+    _moving("collective all_reduce", "data parallel", _all_reduce),
+    _moving("collective broadcast", "data parallel", _broadcast),
+    _moving("collective all_gather_into_tensor", "data parallel", _all_gather_into_tensor),
+    _moving("collective reduce_scatter_tensor", "data parallel", _reduce_scatter_tensor),
+    _moving("collective barrier", "data parallel", _barrier),
+    _moving("collective all_gather", "full 3D", _all_gather),
+    _moving("collective send and recv", "full 3D", _send_and_receive),
+    _moving("collectives of DTensor", "full 3D", _check_functional),
+    *(
+        Planned(f"layout {name}", tier, partial(_check_layout, ParallelConfig(**values)))
+        for name, (tier, values) in LAYOUTS.items()
+    ),
+)
+"""In the order of the report."""
