@@ -177,7 +177,9 @@ def test_the_command(quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "| case small | ❌ failed | exit status 1 |" in text.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("flags", [["--steps", "0"], ["--memory-limit", "0"], ["--static", "--device", "cpu"]])
+@pytest.mark.parametrize(
+    "flags", [["--steps", "0"], ["--memory-limit", "0"], ["--static", "--device", "cpu"], ["--junit", "no/where.xml"]]
+)
 def test_flags_that_cannot_be(flags: list[str], quick: Path) -> None:
     assert run(["zoo", "check", str(quick), *flags]) == 2
 
