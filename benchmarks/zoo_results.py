@@ -32,7 +32,7 @@ LAYOUTS = {
     "t5/reverse": "dp2 tp2 pp2",
     "mt5/tiny": "dp2 tp2 pp2 --batch.micro 16 --double",
 }
-"""Layouts to prove, by recipe, and what else they need: Adafactor at T5's large rate makes much of rounding, so that only
+"""Layouts to prove, by recipe, and what else they need: Adafactor at T5's large rate makes much of rounding, and only
 float64 tells it from a difference. ResNet's batch statistics are those of a replica: it has no layouts to prove."""
 TRAINED = ("gpt2/tiny", "bert/tiny", "t5/tiny", "t5/reverse", "resnet/tiny-synthetic")
 

@@ -278,7 +278,9 @@ def check(arguments: list[str]) -> None:
         if path is not None:
             with atomic_write(path) as stream:
                 stream.write(form(report))
-    print(json.dumps(report.to_dict(), ensure_ascii=False) if options.json else page(report), flush=True)
+    print(
+        json.dumps(report.to_dict(), ensure_ascii=False, allow_nan=False) if options.json else page(report), flush=True
+    )
     report.raise_if_failed()
 
 
