@@ -82,10 +82,11 @@ def trained(recipe: str) -> list[KnownResult]:
         measured = paddock(f"paddock evaluate {run} --json")
         records = read_metrics(Path(run, "metrics.jsonl"))
         steps = max(record["step"][1] for record in records if "train.loss" in metrics_of(record))
-    numbers = {name: value for name, value in measured.items() if isinstance(value, float)}
+    detail, command = f"{steps} steps", f"paddock train {recipe}"
     return [
-        result(recipe, "metric", f"val.{name}", numbers[name], f"{steps} steps", f"paddock train {recipe}")
-        for name in numbers
+        result(recipe, "metric", name, value, detail, command)
+        for name, value in measured.items()
+        if name.startswith("val.") and name != "val.ips"
     ]
 
 

@@ -212,7 +212,7 @@ def show_list(arguments: list[str]) -> None:
             f"{count(entry.recipe.parameters):>6}",
             " ".join(entry.named("layout")) or "–",
             " ".join(entry.named("device")) or "–",
-            next((f"{one.name} {one.value:g}" for one in entry.results if one.kind == "metric"), "–"),
+            entry.headline() or "–",
             " ".join(entry.recipe.aliases),
         )
         for entry in entries
