@@ -26,7 +26,7 @@ GIBIBYTE = 2**30
 @dataclass(frozen=True)
 class ListOptions:
     """The recipes that come with Paddock: what each is for, how large its model is, the layouts that were proven to
-    give its loss, the devices that agree with the CPU, and what else it is called.
+    give its loss, the devices that agree with the CPU, what training reached, and what else it is called.
 
     Any of the names works wherever a recipe is asked for, and as the Trainer's model."""
 
@@ -120,6 +120,10 @@ class CheckOptions:
             limit = getattr(self, flag)
             if limit is not None and not 0 < limit < 1e9:
                 raise bad_value(f"--{flag.replace('_', '-')}", limit, "it is more than 0, and not without end")
+        for flag in ("junit", "markdown"):
+            path = getattr(self, flag)
+            if path is not None and not path.parent.is_dir():  # said before the cases run, not after
+                raise bad_value(f"--{flag}", path, "its folder is not there", "make it first")
         if self.steps is not None and self.steps < 1:
             raise bad_value("--steps", self.steps, "a case runs for at least one step")
         memory = {} if self.memory_limit is None else {"memory": round(self.memory_limit * GIBIBYTE)}
@@ -140,7 +144,7 @@ class WrapOptions:
     passed on, and so is its exit status."""
 
     script: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SCRIPT")]
-    """A Python file, or something executable. What it is called with comes behind --."""
+    """A Python file, or a program, such as torchrun. What it is called with comes behind --."""
     run_dir: Path | None = None
     """Where its metrics.jsonl goes; default runs/<script>-<time>."""
     pattern: tuple[str, ...] = ()
@@ -208,11 +212,12 @@ def show_list(arguments: list[str]) -> None:
             f"{count(entry.recipe.parameters):>6}",
             " ".join(entry.named("layout")) or "–",
             " ".join(entry.named("device")) or "–",
+            entry.headline() or "–",
             " ".join(entry.recipe.aliases),
         )
         for entry in entries
     ]
-    head = ("recipe", "task", "  size", "layouts proven", "devices aligned", "also called")
+    head = ("recipe", "task", "  size", "layouts proven", "devices aligned", "result", "also called")
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -273,7 +278,9 @@ def check(arguments: list[str]) -> None:
         if path is not None:
             with atomic_write(path) as stream:
                 stream.write(form(report))
-    print(json.dumps(report.to_dict(), ensure_ascii=False) if options.json else page(report), flush=True)
+    print(
+        json.dumps(report.to_dict(), ensure_ascii=False, allow_nan=False) if options.json else page(report), flush=True
+    )
     report.raise_if_failed()
 
 

@@ -118,8 +118,9 @@ def how_it_ended(check: str, outcome: Outcome, printed: str, limits: Limits) -> 
     if outcome.ended is not None:
         return [failed(check, passed_limits[outcome.ended], fix=tail)]
     if outcome.status is None or outcome.status < 0:
-        name = signal.Signals(-(outcome.status or -9)).name
-        return [failed(check, f"it was ended by {name}", fix=tail)]
+        number = -(outcome.status or -signal.SIGKILL)
+        names = {one.value: one.name for one in signal.Signals}
+        return [failed(check, f"it was ended by {names.get(number, f'signal {number}')}", fix=tail)]
     if outcome.status:
         lacked = f": it may have {bytes_(limits.memory)} of memory" if WITHOUT_MEMORY.search(printed) else ""
         lacked = lacked or (f": it may write {bytes_(limits.disk)}" if os.strerror(errno.EFBIG) in printed else "")
@@ -165,7 +166,7 @@ def shortcomings(case: Case, summary: LogSummary, steps: int) -> list[str]:
     if bad:
         step, loss = bad[0]
         found.append(f"the loss is {'exactly 0' if loss == 0 else loss} at step {list(step)}")
-    if len(summary.losses) > steps:
+    if len(summary.losses) > steps + 1:  # some log the beginning, too
         found.append(f"the log has {len(summary.losses)} steps, and --step asked for {steps}")
     if not summary.speeds:
         found.append(f"the log has no {SPEED}")

@@ -57,6 +57,11 @@ class CatalogueEntry:
     def named(self, kind: Kind) -> list[str]:
         return [result.name for result in self.results if result.kind == kind]
 
+    def headline(self) -> str:
+        """What training reached, in a word and a number."""
+        metrics = [result for result in self.results if result.kind == "metric" and result.name != "val.loss"]
+        return f"{metrics[0].name} {metrics[0].value:g}" if metrics else ""
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.recipe.name,

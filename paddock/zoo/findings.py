@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -76,7 +77,7 @@ class Report:
             "subject": self.subject,
             "passed": self.passed,
             "findings": [asdict(finding) for finding in self.findings],
-            "cases": {name: asdict(case) for name, case in self.cases.items()},
+            "cases": {name: _plain(asdict(case)) for name, case in self.cases.items()},
         }
 
     def raise_if_failed(self) -> None:
@@ -85,3 +86,10 @@ class Report:
             first, count = self.failures[0], len(self.failures)
             more = f" (and {count - 1} more)" if count > 1 else ""
             raise CheckFailed(f"{self.subject} does not pass: {first}{more}", fix=first.fix)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON has no word for, as `metrics.jsonl` spells them."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -62,13 +62,13 @@ def _debugger_calls(tree: ast.Module) -> Found:
     fix = "remove it: nobody is there to answer it"
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            for module in modules:
-                if module.partition(".")[0] in DEBUGGERS:
-                    yield node.lineno, f"a debugger is imported: {module}", fix
+            inside = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
+            for name in (inside + alias.name for alias in node.names):
+                if name.partition(".")[0] in DEBUGGERS or name == "IPython.embed":
+                    yield node.lineno, f"a debugger is imported: {name}", fix
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
-            if name in ("breakpoint", "IPython.embed", "embed") or name.endswith(".set_trace"):
+            if name in ("breakpoint", "IPython.embed") or name.endswith(".set_trace"):
                 yield node.lineno, f"a debugger is called: {name}()", fix
 
 

@@ -96,4 +96,6 @@ def summarize(records: Iterable[Record]) -> LogSummary:
             for name, value in data.items()
             if name.startswith("val.") and isinstance(value, int | float)
         }
-    return LogSummary(list(losses.items()), speeds, metrics, validates)
+    finest = max(map(len, losses), default=0)  # beside steps, some log the mean of an epoch
+    steps = [(step, loss) for step, loss in losses.items() if len(step) == finest]
+    return LogSummary(steps, speeds, metrics, validates)

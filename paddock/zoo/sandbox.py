@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from typing import Literal
 from paddock.documents import Document, parse_document
 from paddock.errors import DataError, MachineError
 from paddock.zoo import supervisor
-from paddock.zoo.supervisor import adopt_orphans, below, kill
+from paddock.zoo.supervisor import adopt_orphans, below, kill, state_of
 
 PASSED_ON = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
@@ -27,8 +28,8 @@ PASSED_ON = (
 )
 """All that a script gets of our environment: where programs and libraries are, and how many threads to use."""
 OUTPUT = "output.txt"
-MARGIN = 60.0
-"""Seconds that a supervisor may take beyond the time that its script has."""
+LOOK, MARGIN = 0.5, 60.0
+"""Seconds between two looks at a supervisor, and that it may take beyond the time that its script has."""
 SHOWN_BYTES = 8_000
 
 
@@ -110,11 +111,9 @@ def _supervised(job: str, environment: dict[str, str], limits: Limits) -> str:
         text=True,
     )
     try:
-        said = process.communicate(job, timeout=limits.seconds + limits.grace + MARGIN)[0]
+        said = _report_of(process, job, time.monotonic() + limits.seconds + limits.grace + MARGIN)
         is_over = process.returncode == 0
         return said
-    except subprocess.TimeoutExpired:
-        return ""
     except BaseException:
         process.terminate()  # it takes everybody along
         with suppress(subprocess.TimeoutExpired):
@@ -127,6 +126,17 @@ def _supervised(job: str, environment: dict[str, str], limits: Limits) -> str:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0) if pid != process.pid else process.wait()
         adopt_orphans(False)
+
+
+def _report_of(process: subprocess.Popen[str], job: str | None, deadline: float) -> str:
+    """What a supervisor says at its end; nothing, if it stands still."""
+    while True:
+        try:
+            return process.communicate(job, timeout=LOOK)[0]
+        except subprocess.TimeoutExpired:
+            job = None  # it has it
+            if state_of(process.pid) == "T" or time.monotonic() > deadline:
+                return ""
 
 
 def clean_environment(sandbox: Path, variables: Iterable[str]) -> dict[str, str]:

@@ -206,6 +206,13 @@ def below(process: int) -> list[int]:
     return [pid for pid in found if pid not in dead]
 
 
+def state_of(pid: int) -> str:
+    """R, S, T, …, as the kernel says it; X of one that is not there."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()[0].decode()
+    return "X"
+
+
 def resident(pid: int) -> int:
     """Bytes of memory of a process that belong to no file; shared memory counts."""
     return _kilobytes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,14 +135,14 @@ def wrap(
 
 
 def command_of(script: str, arguments: Sequence[str]) -> list[str]:
-    """How a script is run: Python by this one, and what is executable by itself."""
-    if not os.path.isfile(script):
-        raise ConfigError(f"there is no script {script}", fix="paddock zoo wrap SCRIPT -- ARGUMENTS")
-    if script.endswith(".py"):
+    """How a script is run: a Python file by this Python; a program, such as torchrun, as a shell finds it."""
+    if os.path.isfile(script) and script.endswith(".py"):
         return [sys.executable, script, *arguments]
-    if not os.access(script, os.X_OK):
-        raise ConfigError(f"{script} is no Python and cannot be executed", fix=f"chmod +x {script}")
-    return [os.path.abspath(script), *arguments]
+    program = shutil.which(script if os.sep in script or not os.path.isfile(script) else f".{os.sep}{script}")
+    if program is None:
+        why = "it is no Python file, and cannot be executed" if os.path.isfile(script) else "there is no such file"
+        raise ConfigError(f"{script} cannot be run", why=why, fix="paddock zoo wrap SCRIPT -- ARGUMENTS")
+    return [program, *arguments]
 
 
 def _listen(process: subprocess.Popen[bytes], targets: tuple[TextIO, TextIO], log: UnifiedLog) -> None:

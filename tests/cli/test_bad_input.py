@@ -273,7 +273,8 @@ def test_debug_shows_the_stack(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_does_not_import_torch_nor_build_validators() -> None:
-    for arguments in (["--help"], ["train", "--help"], ["train", "gpt2/tiny", "--dry-run"], ["generate", "--help"]):
+    pages = ("train", "generate", "zoo check", "zoo wrap")
+    for arguments in (["--help"], ["train", "gpt2/tiny", "--dry-run"], *([*page.split(), "--help"] for page in pages)):
         script = (
             "import sys; from paddock.cli.main import run\n"
             f"try: run({arguments!r})\n"

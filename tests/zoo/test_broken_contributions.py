@@ -163,6 +163,7 @@ BROKEN: dict[str, tuple[Mutation, str, str]] = {
     "a path in a command": (add(RUN, '\nC = f"cp /home/me/x {RUN}"\n'), "hygiene", "an absolute path: /home/me"),
     "a breakpoint": (add(RUN, "\nbreakpoint()\n"), "hygiene", "a debugger is called: breakpoint()"),
     "a debugger": (add(RUN, "\nimport pdb; pdb.set_trace()\n"), "hygiene", "a debugger is imported: pdb"),
+    "another debugger": (add(RUN, "\nfrom IPython import embed\n"), "hygiene", "imported: IPython.embed"),
     "a token": (add(RUN, f'\nLOGIN = "{SECRET}"\n'), "hygiene", "a secret: a token of a well-known form"),
     "a password": (
         add("settings.yaml", 'db_password: "correcthorse"\n'),
@@ -269,6 +270,7 @@ def test_headings_in_english_and_chinese(readme: str, contribution: Path) -> Non
         'A = "https://example.org/data/x"',
         '"""Reads /data/imagenet, or what --dataset_path says."""',
         'A = "a/b/c"',
+        "def embed(x): pass\nembed(1)",
         "A = 6 / 3 / 2",
         'token = "<|endoftext|>"',
         'password = "<yours>"',

@@ -88,6 +88,16 @@ def test_a_case_that_fails_is_refused_for_its_reason(name: str, quick: Path) -> 
     assert any(said.startswith(reason) for said in reasons(report)), reasons(report)
 
 
+def test_the_mean_of_an_epoch_is_no_step(quick: Path) -> None:
+    """And a loss that is no number is told as JSON tells it."""
+    mean = RECORD.replace("[0, 1]", "[0]").replace("1.5", '"nan"')
+    script = (quick / SCRIPT).read_text()
+    (quick / SCRIPT).write_text(script + f"\nopen('log.jsonl', 'a').write('{mean}\\n')")
+    assert check(quick).passed
+    (quick / SCRIPT).write_text(LOG + f"log.write('{mean}')")
+    assert check(quick).to_dict()["cases"]["small"]["last_loss"] == "nan"
+
+
 def test_a_validation_has_a_metric(quick: Path) -> None:
     model = quick / "model.yaml"
     model.write_text(model.read_text().replace("{loss_falls: true, metric: val.perplexity}", "{}"))
@@ -177,7 +187,9 @@ def test_the_command(quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "| case small | ❌ failed | exit status 1 |" in text.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("flags", [["--steps", "0"], ["--memory-limit", "0"], ["--static", "--device", "cpu"]])
+@pytest.mark.parametrize(
+    "flags", [["--steps", "0"], ["--memory-limit", "0"], ["--static", "--device", "cpu"], ["--junit", "no/where.xml"]]
+)
 def test_flags_that_cannot_be(flags: list[str], quick: Path) -> None:
     assert run(["zoo", "check", str(quick), *flags]) == 2
 

@@ -166,6 +166,8 @@ def test_a_script_that_is_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert run(["zoo", "wrap", str(tmp_path / "none.py"), "--run-dir", str(tmp_path / "a")]) == 2
     (tmp_path / "plain").write_text("x")
     assert run(["zoo", "wrap", str(tmp_path / "plain"), "--run-dir", str(tmp_path / "b")]) == 2
+    assert run(["zoo", "wrap", "sh", "--run-dir", str(tmp_path / "d"), "--", "-c", "echo loss: 1.5; exit 4"]) == 4
+    assert records(tmp_path / "d" / "metrics.jsonl") == [([0, 1], {"train.loss": 1.5})]
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\necho nothing to see; exit 3\n")
     program.chmod(0o755)
