@@ -141,7 +141,7 @@ class Trainer:
             )
         given = [Given(str(number), f"input_data[{number}]", value) for number, value in enumerate(inputs)]
         predictor = open_predictor(weights, self.recipe.train.device, batch_size)
-        found = predict(predictor, given, top_k or 1)
+        found = predict(predictor, given, top_k or 1, device=self.recipe.train.device)
         return [one.answers[0] if top_k is None else one.answers for one in found]
 
     def _continue(self, weights: str, prompts: list[Any], sampling: dict[str, Any]) -> list[dict[str, Any]]:

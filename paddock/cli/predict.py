@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> None:
     predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
     given = _given(predictor, values, options.input)
     with progress_bar("predict", visible=options.input is not None) as on_batch:
-        predictions = predict(predictor, given, options.top_k, on_batch)
+        predictions = predict(predictor, given, options.top_k, on_batch, options.device)
     if len(predictions) < len(given):
         print(f"skipped {len(given) - len(predictions)} of {len(given)} images", file=sys.stderr)
     if options.output is not None:

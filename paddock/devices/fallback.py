@@ -89,14 +89,20 @@ def falling_back(name: str, torch_type: str, setting: FallbackSetting) -> Iterat
         try:
             yield ledger
         except NotImplementedError as error:
-            missing = MISSING.search(str(error))
+            missing = missing_operator(error)
             if missing is None:
                 raise
             raise MachineError(
-                f"{name} has no kernel for {missing.group(1)}",
+                f"{name} has no kernel for {missing}",
                 why="" if counts else "device.fallback = error: the host does not stand in for it",
                 fix="" if counts else "--device.fallback cpu computes it on the host",
             ) from error
+
+
+def missing_operator(error: BaseException) -> str | None:
+    """The operator that a device has no kernel for, if that is what torch's dispatcher says."""
+    found = MISSING.search(str(error)) if isinstance(error, NotImplementedError) else None
+    return found.group(1) if found else None
 
 
 def _has_stand_in() -> bool:

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from paddock.devices import prepare, select
+from paddock.devices.fallback import show_ledger
 from paddock.documents import Parser
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, open_text, user_path
@@ -71,13 +72,21 @@ def open_predictor(source: str, device: str, batch: int, skip_unreadable: bool =
 
 
 def predict(
-    predictor: Predictor, given: Sequence[Given], top_k: int | None = None, on_batch: OnBatch | None = None
+    predictor: Predictor,
+    given: Sequence[Given],
+    top_k: int | None = None,
+    on_batch: OnBatch | None = None,
+    device: str = "auto",
 ) -> list[Prediction]:
-    """The answers to every input, in their order, but for files that were left out."""
+    """The answers to every input, in their order, but for files that were left out. `device` is the one that the
+    predictor was opened on: what that lacks the host computes, and it is told."""
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k {top_k}", why="at least one answer is given")
     queries = [predictor.query(one.value, one.where) for one in given]
-    answers = predictor.predict(queries, top_k or predictor.default_top_k, on_batch)
+    adapter = select(device)
+    with adapter.falling_back("cpu") as ledger:
+        answers = predictor.predict(queries, top_k or predictor.default_top_k, on_batch)
+    show_ledger(adapter.name, ledger)
     found = [Prediction(one.name, best) for one, best in zip(given, answers, strict=True) if best is not None]
     if given and not found:
         raise DataError("there is nothing to predict", why=f"none of {len(given)} inputs can be read")

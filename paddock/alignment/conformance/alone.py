@@ -36,6 +36,7 @@ def checks_alone(world: World, models: Sequence[SmallModel], folder: Path, compi
             if phase != "writing" or _writes(small):
                 yield Check(f"operators of {small.name}, {phase}", tier, partial(played.check, phase))
     for small in models:
+        yield Check(f"gradients of {small.name}", "data parallel", partial(on_device.check_gradients, world, small))
         yield Check(f"training of {small.name}", "data parallel", partial(on_device.check_training, world, small))
     for small in filter(_writes, models):
         yield Check(f"writing of {small.name}", "inference", partial(on_device.check_writing, world, small))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paddock.alignment.conformance.report import Row, Tier
+from paddock.devices.fallback import missing_operator
 
 
 class Skipped(Exception):
@@ -39,6 +40,9 @@ class Check:
 
 def first_line(error: BaseException) -> str:
     """What an error says, in a line."""
+    missing = missing_operator(error)
+    if missing is not None:
+        return f"no kernel for {missing}"
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0][:200]}"
 
 

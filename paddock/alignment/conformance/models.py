@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
+from torch import Tensor
 
 from paddock.alignment.conformance.checks import Wrong, relative_error
 from paddock.alignment.conformance.operators import Call, Phase, replay
@@ -14,6 +17,8 @@ from paddock.parallel.world import World
 LEAST_TOLERANCE = 1e-5
 """What a loss in float32 may differ by, relative to the host's; more where the host's own rounding makes more of it."""
 MARGIN = 16.0
+SMALLEST = 1e-4
+"""Of the norm of all gradients: a smaller one counts as if it had this size."""
 OVERFLOWS = 2.0**24
 """A loss scale that float16 cannot hold the gradients of a small model in."""
 
@@ -57,6 +62,37 @@ def check_training(world: World, small: SmallModel) -> str:
                     f"{relative_error(theirs, wanted):.1e}, {allowed:.1e} allowed"
                 )
     return f"{STEPS} steps, off by {worst:.1e} at most"
+
+
+def check_gradients(world: World, small: SmallModel) -> str:
+    """Every parameter's gradient is the host's: losses of a few steps hide much of what is wrong in a backward pass."""
+    with computing_in("float64"):
+        right = _gradients(small, host())
+    here, there = _gradients(small, host()), _gradients(small, world)
+    whole = math.sqrt(sum(float(one.square().sum()) for one in right.values()))
+    worst, bad = 0.0, []
+    for name, exact in right.items():
+        size = max(
+            float(exact.norm()), SMALLEST * whole
+        )  # some are zero but for rounding, such as that of a key's bias
+        own, error = (float((one[name] - exact).norm()) / size for one in (here, there))
+        allowed = max(LEAST_TOLERANCE, MARGIN * own)
+        worst = max(worst, error)
+        if not error <= allowed:
+            bad.append(f"{name}: off by {error:.1e}, {allowed:.1e} allowed")
+    if bad:
+        bad.reverse()  # what is wrong comes from the output side
+        raise Wrong(f"{len(bad)} of {len(right)}: " + "; ".join(bad[:4]) + (" …" if len(bad) > 4 else ""))
+    return f"{len(right)} parameters, off by {worst:.1e} at most"
+
+
+def _gradients(small: SmallModel, world: World) -> dict[str, Tensor]:
+    """Of the first step, by the parameters' names, on the host."""
+    run = open_small(small, world)
+    run.engine.forward_backward(run.batches, 0.01)
+    (model,) = run.engine.models
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return {name: gradient.cpu().double() for name, gradient in found.items() if gradient is not None}
 
 
 def check_writing(world: World, small: SmallModel) -> str:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from paddock.alignment.conformance.checks import first_line
+from paddock.devices.fallback import missing_operator
 
 Phase = Literal["forward", "backward", "update", "writing"]
 MARGIN = 16.0
@@ -91,11 +95,9 @@ class OperatorRecorder(TorchDispatchMode):
 def replay(call: Call, device: torch.device) -> Finding:
     """Run a call on the device, and hold it against the host."""
     try:
-        found = _run(call, lambda tensor: tensor.to(device, copy=True), device)
-    except NotImplementedError as error:
-        return Finding(call.name, missing="Could not run" in str(error), said=_first_line(error))
+        found = _on_device(call, device)
     except Exception as error:  # a vendor's kernel may raise anything
-        return Finding(call.name, said=_first_line(error))
+        return Finding(call.name, missing=missing_operator(error) is not None, said=first_line(error))
     found = [tensor.cpu() for tensor in found]
     if any(argument.name == "generator" for argument in call.operator._schema.arguments) or _is(
         call, RANDOM, UNDEFINED
@@ -113,6 +115,29 @@ def replay(call: Call, device: torch.device) -> Finding:
         if finding.said or finding.error / (finding.allowed or 1.0) >= worst.error / (worst.allowed or 1.0):
             worst = finding
     return worst
+
+
+def _on_device(call: Call, device: torch.device) -> list[Tensor]:
+    """What a call gives there; one of a backward pass is made in one, on the thread that the device has for them."""
+    run = partial(_run, call, lambda tensor: tensor.to(device, copy=True), device)
+    if call.phase != "backward":
+        return run()
+    results: list[Tensor] = []
+    number = torch.ones((), device=device, requires_grad=True)
+    _InBackwardPass.apply(number, lambda: results.extend(run())).backward()
+    return results
+
+
+class _InBackwardPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, number: Tensor, run: Callable[[], None]) -> Tensor:
+        ctx.run = run
+        return number.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        ctx.run()
+        return gradients[0], None
 
 
 def _compared(name: str, found: Tensor, here: Tensor, right: Tensor, shaken: Tensor) -> Finding:
@@ -203,7 +228,3 @@ def _signature(value: Any) -> Any:
 
 def _is(call: Call, *names: Sequence[str]) -> bool:
     return any(call.operator.overloadpacket.__name__ in some for some in names)
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0][:160]}"
