@@ -19,7 +19,7 @@ from paddock.devices import Availability, adapter_named, device_names, probe, se
 from paddock.devices.cpu import CPU, cpu_model
 from paddock.errors import MachineError
 
-CORE = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "pyyaml", "tyro", "rich")
+CORE = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "pyyaml", "tyro", "rich", "packaging")
 OPTIONAL = {
     "sentencepiece": "T5 and mT5 tokenizers",
     "pillow": "image files",
