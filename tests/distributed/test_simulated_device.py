@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from paddock.alignment.conformance.checks import Check
+from paddock.alignment.conformance.together import CHECKS
 from paddock.alignment.trace import Trace, record_trace
 from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import adapter_named, select
+from paddock.parallel import world as worlds
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
 from paddock.testing.layouts import small_bert, small_recipe, small_t5, trace_recipe
@@ -61,6 +65,7 @@ def join(rank: int, size: int, meeting: str) -> World:
         dist.init_process_group(adapter.backend, init_method=f"file://{meeting}", rank=rank, world_size=size)
     control = dist.new_group(backend="gloo")
     assert isinstance(control, dist.ProcessGroup)
+    worlds._host_group = control  # as `join_world` leaves it for whoever agrees on the host
     return World(rank, size, adapter, adapter.activate(rank), control)
 
 
@@ -140,17 +145,36 @@ def test_the_library_moves_its_own_tensors(pools: dict[int, tuple[ProcessPool, s
     pools[2] = (pool, f"{meeting}-again")  # its processes are new
 
 
-def test_a_command_and_its_processes_find_the_device(tmp_path: Path) -> None:
+def verdicts(rank: int, size: int, meeting: str, broken: Sequence[str]) -> dict[str, str]:
+    """Of all checks that `paddock check device` makes with two devices."""
+    with simulated_device(NAME, broken_collectives=broken):
+        world = join(rank, size, meeting)
+        rows = [Check(one.name, one.tier, partial(one.run, world, "gpt2")).row() for one in CHECKS]
+        return {row.name: row.verdict if row.verdict == "pass" else row.detail for row in rows}
+
+
+def test_two_devices_pass_their_checks(pools: dict[int, tuple[ProcessPool, str]]) -> None:
+    pool, meeting = pools[2]
+    for found in pool.run(verdicts, 2, meeting, ()):
+        assert set(found.values()) == {"pass"} and len(found) == len(CHECKS), found
+    broken = pool.run(verdicts, 2, meeting, ("_reduce_scatter_base",))
+    for found in broken:
+        failed = {name for name, verdict in found.items() if verdict != "pass"}
+        assert found["collective reduce_scatter_single"] == "1 of 500 numbers are wrong"
+        assert failed >= {"layout data 2, shard parameters", "layout tensor 2, sequence", "tensors over both (DTensor)"}
+        assert not failed & {"collective all_reduce", "collective all_gather", "layout data 2", "layout pipeline 2"}
+
+
+def test_a_command_and_its_processes_find_the_device(tmp_path: Path, trained_run: Path) -> None:
     write_package(tmp_path / "site", "sdaa", lacks=("aten.gelu", "aten.gelu_backward"))
     path = os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
-    here, there = tmp_path / "here", tmp_path / "there"
-    assert paddock("train", *TINY, "--device", "cpu", "--run-dir", str(here)).returncode == 0
-    two = ["--device", "sdaa", "--nproc-per-node", "2", "--run-dir"]
-    done = paddock("train", *TINY, *two, str(there), PYTHONPATH=path)
+    there = tmp_path / "there"
+    device = ["--device", "sdaa", "--run-dir"]
+    done = paddock("train", *TINY, *device, str(there), "--nproc-per-node", "2", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
-    assert losses(there) == pytest.approx(losses(here), rel=1e-5)
+    assert losses(there) == pytest.approx(losses(trained_run), rel=1e-5)
     ledger = {row[0]: int(row[1]) for row in map(str.split, done.stderr.splitlines()) if row[:1] and "aten." in row[0]}
     layers, passes, evaluated = 2, 4 * 6, 2 * 4 * 2  # micro-batches of both processes in training, and held-out ones
     assert ledger == {"aten.gelu": layers * (passes + evaluated), "aten.gelu_backward": layers * passes}
-    stopped = paddock("train", *TINY, *two, str(tmp_path / "no"), "--device.fallback", "error", PYTHONPATH=path)
+    stopped = paddock("train", *TINY, *device, str(tmp_path / "no"), "--device.fallback", "error", PYTHONPATH=path)
     assert stopped.returncode == 3 and "sdaa has no kernel for aten::gelu.out" in stopped.stderr, stopped.stderr
