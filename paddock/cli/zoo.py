@@ -210,7 +210,7 @@ def show_list(arguments: list[str]) -> None:
             entry.recipe.name,
             entry.recipe.task,
             f"{count(entry.recipe.parameters):>6}",
-            " ".join(entry.named("layout")) or "–",
+            entry.layouts() or "–",
             " ".join(entry.named("device")) or "–",
             entry.headline() or "–",
             " ".join(entry.recipe.aliases),
@@ -247,7 +247,7 @@ def entry_page(entry: CatalogueEntry) -> str:
         for result in results:
             value = f"{result.value:.1e}" if kind != "metric" else f"{result.value:g}"
             where = f"{result.machine}, torch {result.torch}, {result.date}"
-            lines.append(f"  {result.name:<{width}}  {value:>9}  {result.detail}, {where}")
+            lines.append(f"  {result.name:<{width}}  {value:>9}  {result.detail} in {result.precision}, {where}")
         lines += [f"  shown by: {command}" for command in dict.fromkeys(result.command for result in results)]
     return "\n".join(lines)
 

@@ -38,6 +38,8 @@ class KnownResult(ConfigModel):
     value: float
     detail: str = ""
     """How many steps were compared, or trained."""
+    precision: str
+    """What it was computed in: layouts that agree in float64 alone are not those that agree in float32."""
     machine: str
     torch: str
     date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
@@ -56,6 +58,14 @@ class CatalogueEntry:
 
     def named(self, kind: Kind) -> list[str]:
         return [result.name for result in self.results if result.kind == kind]
+
+    def layouts(self) -> str:
+        """The layouts that were proven, with the number type where that is not float32."""
+        proven = [result for result in self.results if result.kind == "layout"]
+        groups = {one.precision: " ".join(r.name for r in proven if r.precision == one.precision) for one in proven}
+        return "; ".join(
+            names if precision == "float32" else f"{names} ({precision} only)" for precision, names in groups.items()
+        )
 
     def headline(self) -> str:
         """What training reached, in a word and a number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ ROW = {
     "name": "tp2",
     "value": 6.1e-8,
     "detail": "20 steps",
+    "precision": "float32",
     "machine": "x86_64",
     "torch": "2.13.0",
     "date": "2026-01-01",
@@ -39,14 +41,20 @@ def test_results_are_written_once(tmp_path: Path) -> None:
     assert [(one.name, one.value) for one in read_results(path)] == [("tp2", 1e-7), ("dp2", 6.1e-8)]
 
 
+def test_layouts_that_agree_in_float64_alone_are_told_apart() -> None:
+    entry = catalogue()[0]
+    rows = [KnownResult(**ROW), KnownResult(**ROW | {"name": "pp2", "precision": "float64"})]
+    assert replace(entry, results=tuple(rows)).layouts() == "tp2; pp2 (float64 only)"
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        f"{','.join(COLUMNS)}\ngpt2/tiny,layout,tp2,much,,x,2.13,2026-01-01,c\n",
-        f"{','.join(COLUMNS)}\ngpt2/tiny,colour,tp2,1,,x,2.13,2026-01-01,c\n",
+        f"{','.join(COLUMNS)}\ngpt2/tiny,layout,tp2,much,,float32,x,2.13,2026-01-01,c\n",
+        f"{','.join(COLUMNS)}\ngpt2/tiny,colour,tp2,1,,float32,x,2.13,2026-01-01,c\n",
         f"{','.join(COLUMNS)}\ngpt2/tiny,layout\n",
-        f"{','.join(COLUMNS)},more\ngpt2/tiny,layout,tp2,1,,x,2.13,2026-01-01,c,d\n",
-        f"{','.join(COLUMNS)}\ngpt2/tiny,layout,tp2,1,,x,2.13,2026-01-01,c,d\n",
+        f"{','.join(COLUMNS)},more\ngpt2/tiny,layout,tp2,1,,float32,x,2.13,2026-01-01,c,d\n",
+        f"{','.join(COLUMNS)}\ngpt2/tiny,layout,tp2,1,,float32,x,2.13,2026-01-01,c,d\n",
         f'{",".join(COLUMNS)}\n"gpt2',
     ],
 )
@@ -65,7 +73,7 @@ def test_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert listed[proven]["layouts"] == known[proven].named("layout")
     assert run(["zoo", "list"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{proven} ")]
-    assert " ".join(known[proven].named("layout")) in line
+    assert known[proven].layouts() in line
     assert run(["zoo", "show", proven]) == 0
     page = capsys.readouterr().out
     assert all(result.command in page for result in known[proven].results)
