@@ -46,11 +46,22 @@ def compare(
         return
     found: dict[str, list[Result]] = {setting: [] for setting in arguments.settings}
     for number in range(arguments.rounds):
-        for setting, result in run_in_turns(script, arguments.settings, arguments.steps).items():
-            print(f"round {number + 1} {setting}: {result}", file=sys.stderr, flush=True)
-            found[setting].append(result)
+        for together in workloads(arguments.settings):
+            for setting, result in run_in_turns(script, together, arguments.steps).items():
+                print(f"round {number + 1} {setting}: {result}", file=sys.stderr, flush=True)
+                found[setting].append(result)
     if set(found) == set(children):
         keep(script, rows({setting: middle(results) for setting, results in found.items()}))
+
+
+def workloads(settings: Iterable[str]) -> list[list[str]]:
+    """Settings that take turns: those of one workload, where names have the form "workload: setting". All of them at
+    once would not fit into memory."""
+    found: dict[str, list[str]] = {}
+    for setting in settings:
+        workload, colon, _ = setting.partition(": ")
+        found.setdefault(workload if colon else "", []).append(setting)
+    return list(found.values())
 
 
 def middle(results: list[Result]) -> Result:
@@ -65,9 +76,9 @@ def run_in_turns(script: str, settings: Iterable[str], steps: int) -> dict[str, 
         cache = stack.enter_context(tempfile.TemporaryDirectory())  # nobody profits from what an earlier run compiled
         children: dict[str, subprocess.Popen[str]] = {}
         last: dict[str, str] = {}
-        for setting in settings:
+        for number, setting in enumerate(settings):
             command = [sys.executable, script, "--child", setting, "--steps", str(steps)]
-            environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/{setting}"}
+            environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/{number}"}
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
             children[setting] = stack.enter_context(child)
             last[setting] = _says(setting, child)

@@ -20,6 +20,7 @@ from paddock.errors import MachineError, bad_value
 from paddock.files import scratch_folder
 from paddock.launch import failure
 from paddock.launch.environment import added_to_environment, under_torchrun, worker_environment, world_of
+from paddock.launch.fork_server import ForkServer, fork_server
 from paddock.launch.nodes import SECONDS_TO_MEET, open_store
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.target import check_target, resolve
@@ -76,18 +77,20 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
 
 
 def _run_many(job: dict[str, Any], options: LaunchOptions, errors: Path, reports: Path) -> None:
-    from torch.distributed import DistError
-
     if options.node_rank == 0:
         for old in errors.glob("rank*.txt"):  # of an earlier attempt in the same run directory
             old.unlink()
     check_interfaces()
     spec = reports / "spec.json"
-    places = {"reports": str(reports), "errors": str(errors.absolute()), "parent": os.getpid()}
+    places = {"reports": str(reports), "errors": str(errors.absolute())}
     spec.write_text(json.dumps(job | places), encoding="utf-8")
     variables = worker_environment(options) | {"TORCHELASTIC_SIGNALS_TO_HANDLE": ""}  # they are ours
-    with added_to_environment(variables), _quiet_agent():
-        supervisor = _supervisor(options, spec, reports, job["stops_cleanly"])
+    # The workers look for modules where this process does: in the working directory only if it does too.
+    safe_path = [] if "" in sys.path or os.getcwd() in sys.path else ["-P"]
+    with added_to_environment(variables), fork_server(safe_path) as server, _quiet_agent():
+        from torch.distributed import DistError  # while the server imports it too
+
+        supervisor = _supervisor(options, spec, reports, job["stops_cleanly"], server)
         try:
             with supervisor.handling_signals():
                 supervisor.run()
@@ -118,26 +121,16 @@ def _conclude(supervisor: Supervisor, errors: Path, reports: Path) -> None:
         raise failures[0].to_error(errors)
 
 
-def _supervisor(options: LaunchOptions, spec: Path, reports: Path, stops_cleanly: bool) -> Supervisor:
+def _supervisor(
+    options: LaunchOptions, spec: Path, reports: Path, stops_cleanly: bool, server: ForkServer
+) -> Supervisor:
     from torch.distributed.elastic.agent.server.api import WorkerSpec
 
     from paddock.launch.supervisor import Supervisor
 
-    # The workers look for modules where this process does: in the working directory only if it does too.
-    safe_path = [] if "" in sys.path or os.getcwd() in sys.path else ["-P"]
-    return Supervisor(
-        WorkerSpec(
-            role="rank",
-            local_world_size=options.nproc_per_node,
-            entrypoint=sys.executable,
-            args=(*safe_path, "-m", "paddock.launch.worker", str(spec)),
-            rdzv_handler=_meeting_point(options),
-            max_restarts=0,
-        ),
-        reports,
-        options.nnodes,
-        stops_cleanly,
-    )
+    meeting = _meeting_point(options)
+    job = WorkerSpec("rank", options.nproc_per_node, meeting, entrypoint=str(spec), max_restarts=0)
+    return Supervisor(job, reports, server, options.nnodes, stops_cleanly)
 
 
 def _meeting_point(options: LaunchOptions) -> RendezvousHandler:

@@ -20,9 +20,11 @@ from typing import Any
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, SubprocessContext
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from paddock.launch import failure
 from paddock.launch.failure import Failure
+from paddock.launch.fork_server import ForkedProcess, ForkServer
 from paddock.launch.stop import EXIT_AT_ONCE, STOPPING
 from paddock.process import announced, heard_signals, mortal
 
@@ -52,12 +54,48 @@ class RankStreams(LogsSpecs):
         )
 
 
+class ForkedWorkers(SubprocessContext):
+    """The workers of this machine, which a server forks."""
+
+    def __init__(self, server: ForkServer, spec: str, environments: dict[int, dict[str, str]], logs: LogsSpecs) -> None:
+        super().__init__("rank", spec, dict.fromkeys(environments, ()), environments, logs)
+        self.server = server
+        self.spec = spec
+
+    def _start(self) -> None:
+        for rank in range(self.nprocs):
+            self.subprocess_handlers[rank] = ForkedWorker(
+                self.server, self.spec, self.envs[rank], self.stdouts[rank], self.stderrs[rank], rank
+            )
+
+
+class ForkedWorker(SubprocessHandler):
+    """One of them, with the files that its streams go to."""
+
+    def __init__(
+        self, server: ForkServer, spec: str, environment: dict[str, str], stdout: str, stderr: str, local_rank: int
+    ) -> None:
+        self._server = server
+        super().__init__(spec, (), environment, stdout, stderr, local_rank, None)
+
+    def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> ForkedProcess:  # type: ignore[override]
+        (spec,) = args
+        streams = [
+            1 if self._stdout is None else self._stdout.fileno(),
+            2 if self._stderr is None else self._stderr.fileno(),
+        ]
+        return self._server.fork(spec, env, *streams)
+
+
 class Supervisor(LocalElasticAgent):
     """Starts the workers of this machine and sees them to their end."""
 
-    def __init__(self, spec: WorkerSpec, reports: Path, num_nodes: int, stops_cleanly: bool) -> None:
+    def __init__(
+        self, spec: WorkerSpec, reports: Path, server: ForkServer, num_nodes: int, stops_cleanly: bool
+    ) -> None:
         super().__init__(spec=spec, logs_specs=RankStreams(reports))
         self.reports = reports
+        self.server = server
         self.num_nodes = num_nodes
         self.stops_cleanly = stops_cleanly
         self.stop_signal: signal.Signals | None = None
@@ -107,7 +145,29 @@ class Supervisor(LocalElasticAgent):
             super()._exit_barrier()
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        pids: dict[int, Any] = super()._start_workers(worker_group)
+        job = worker_group.spec
+        everybody = {
+            "GROUP_RANK": worker_group.group_rank,
+            "GROUP_WORLD_SIZE": worker_group.group_world_size,
+            "LOCAL_WORLD_SIZE": job.local_world_size,
+            "MASTER_ADDR": worker_group.master_addr,
+            "MASTER_PORT": worker_group.master_port,
+            "ROLE_NAME": job.role,
+            "TORCHELASTIC_MAX_RESTARTS": job.max_restarts,
+            "TORCHELASTIC_RESTART_COUNT": job.max_restarts - self._remaining_restarts,
+            "TORCHELASTIC_RUN_ID": job.rdzv_handler.get_run_id(),
+            "TORCHELASTIC_USE_AGENT_STORE": job.rdzv_handler.use_agent_store,
+        }
+        variables = {
+            worker.local_rank: everybody
+            | {"LOCAL_RANK": worker.local_rank, "RANK": worker.global_rank, "WORLD_SIZE": worker.world_size}
+            | {"ROLE_RANK": worker.role_rank, "ROLE_WORLD_SIZE": worker.role_world_size}
+            for worker in worker_group.workers
+        }
+        environments = {rank: {name: str(value) for name, value in some.items()} for rank, some in variables.items()}
+        self._pcontext = ForkedWorkers(self.server, str(job.entrypoint), environments, self._logs_specs)
+        self._pcontext.start()
+        pids = self._pcontext.pids()
         self._groups = set(pids.values())  # each worker leads a session of its own
         return pids
 

@@ -1,4 +1,4 @@
-"""The entry of a worker process: `python -m paddock.launch.worker SPEC`.
+"""The entry of a worker process: called in a fork of `fork_server`, or `python -m paddock.launch.worker SPEC PARENT`.
 
 It reads the spec, makes sure that it dies with its parent and that its failure is recorded, and calls the
 target. Process groups, devices and seeds belong to the target.
@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from paddock.launch.failure import record
 from paddock.launch.stop import hold_signals
@@ -25,14 +26,14 @@ from paddock.process import claim, leave
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
-def main() -> None:
+def main(spec_file: str, parent: str) -> NoReturn:
     claim()
-    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    spec = json.loads(Path(spec_file).read_text(encoding="utf-8"))
     if spec["stops_cleanly"]:
         hold_signals()
     else:  # there is nothing to finish or to save
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    die_with_parent(spec["parent"])
+    die_with_parent(int(parent))
     rank = int(os.environ["RANK"])
     reports = Path(spec["reports"])
     # Not closed: a crash in C++ writes the Python stack here until the very end of the process.
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the launcher is killed, so that no rank lives on as an orphan."""
+    """Be killed when the launcher or its fork server is killed, so that no rank lives on as an orphan."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before we asked
@@ -65,4 +66,4 @@ def _watch_parent(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

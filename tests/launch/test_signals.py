@@ -121,3 +121,55 @@ def test_a_killed_launcher_takes_its_workers_along(tmp_path):
         launcher.kill()
         wait_for(lambda: all(is_gone(pid) for pid in pids))
     assert not list(tmp_path.glob("*.stopped"))
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def server_of(pids: list[int]) -> int:
+    (found,) = {parent(pid) for pid in pids}
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stop_signal_to_every_process_of_a_job_stops_it_cleanly(number, tmp_path):
+    """As a cluster's scheduler sends it."""
+    with stepping(tmp_path) as (launcher, pids):
+        server = server_of(pids)
+        assert parent(server) == launcher.pid
+        for pid in (server, *pids, launcher.pid):
+            os.kill(pid, number)
+        _, errors = launcher.communicate()
+        assert launcher.returncode == 0, errors
+        assert [(tmp_path / f"rank{rank}.stopped").read_text() for rank in (0, 1)] == [number.name] * 2
+        wait_for(lambda: all(is_gone(pid) for pid in (server, *pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked")
+def test_a_killed_server_takes_its_workers_along_and_the_job_fails(tmp_path):
+    with stepping(tmp_path, deaf=True) as (launcher, pids):
+        os.kill(server_of(pids), signal.SIGKILL)
+        _, errors = launcher.communicate()
+        assert launcher.returncode == 3 and "SIGKILL" in errors, errors
+        assert all(is_gone(pid) for pid in pids)
+    assert not list(tmp_path.glob("paddock-scratch-*"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked")
+def test_beside_a_plug_in_of_torch_workers_are_programs_of_their_own(tmp_path, monkeypatch):
+    """A vendor's package may hold its driver open, which no fork would bear."""
+    packages = tmp_path / "packages"
+    information = packages / "vendor-1.0.dist-info"
+    information.mkdir(parents=True)
+    (packages / "vendor_of_ours.py").write_text("def load():\n    pass\n")
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[torch.backends]\nours = vendor_of_ours:load\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    with launched("stepping_job", tmp_path) as (launcher, pids):
+        commands = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in pids]
+        assert all(b"paddock.launch.worker" in command for command in commands)
+        launcher.send_signal(signal.SIGTERM)
+        launcher.communicate()
+        assert launcher.returncode == 0
