@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
@@ -18,6 +19,7 @@ from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import placed
 
 Options = TypeVar("Options")
 HELP_FLAGS = ("-h", "--help")
@@ -78,6 +80,7 @@ def apply_flags(
 ) -> RecipeCommand[Options]:
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
+    words = [name, *flags]
     flags, notes = translate(flags, recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
@@ -97,14 +100,30 @@ def apply_flags(
         if asks_help:
             print(alias_page())
         raise
+    starts = not (verb.startswith("check") or getattr(parsed.options, "dry_run", False))
+    launch = place(LaunchOptions(**vars(parsed.launch)), flags, [*verb.split(), *words] if starts else None)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return RecipeCommand(
         name,
         type(recipe)(**plain(parsed.body, type(recipe))),
         options(**vars(parsed.options)),
-        LaunchOptions(**vars(parsed.launch)),
+        launch,
     )
+
+
+def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) -> LaunchOptions:
+    """The machines and processes that flags and environment ask for, counted. Several that are only simulated are
+    started here with the same `command`, and the process ends with them; without one, nothing is about to start."""
+    given = {word.partition("=")[0].replace("_", "-") for word in flags if word.startswith("--")}
+    launch, notes = placed(launch, given, os.environ)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    if launch.simulate_nodes is not None and command is not None:
+        from paddock.launch.simulated import simulate
+
+        raise SystemExit(simulate(command, launch))
+    return launch
 
 
 def _asks_help(arguments: list[str]) -> bool:

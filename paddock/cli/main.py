@@ -27,6 +27,8 @@ VERBS = {
     "check": "check a recipe before it runs",
     "align": "compare a run with a reference: another device, layout or program",
     "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
+    "ranktable": "rank tables of several servers: made, joined, checked",
+    "launch": "start a command on a cluster: SLURM, Kubernetes, ssh, containers",
     "doctor": "what this machine has: devices, libraries, collective backends",
 }
 

@@ -23,6 +23,7 @@ from paddock.files import user_path
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.streams import outliving_readers
@@ -70,6 +71,7 @@ def train(
     from paddock.devices import select
 
     launch.check()
+    launch = located(launch)
     world_size = world_of(launch)
     if callbacks and launch.world_size > 1 and not under_torchrun():
         raise ConfigError(

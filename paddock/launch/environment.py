@@ -42,7 +42,20 @@ def worker_environment(options: LaunchOptions) -> dict[str, str]:
     if interface is not None:
         # Left alone, gloo takes the interface of the host name, which can be open to others, slow or firewalled.
         wanted["GLOO_SOCKET_IFNAME"] = interface
-    return {name: value for name, value in wanted.items() if name not in os.environ}
+    return {name: value for name, value in wanted.items() if name not in os.environ} | _devices_to_see(options)
+
+
+def _devices_to_see(options: LaunchOptions) -> dict[str, str]:
+    """So that process N of this machine has the Nth of the devices that a rank table names. Whatever the user has
+    set, the table is what all machines go by."""
+    from paddock.devices import all_adapters
+    from paddock.launch.placement.find import devices_of
+
+    devices = devices_of(options)
+    if devices is None:
+        return {}
+    variables = [adapter.visible_devices for adapter in all_adapters() if adapter.visible_devices is not None]
+    return dict.fromkeys(variables, ",".join(map(str, devices)))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddock.errors import MachineError, UserError
+from paddock.launch.membership import join_job, tell_of_refusals
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.messages import error_from_json, error_to_json
 from paddock.parallel.rendezvous import connect_store, could_not_meet, serve_store
@@ -62,12 +63,13 @@ def open_store(options: LaunchOptions) -> TCPStore:
     address = "127.0.0.1" if options.nnodes == 1 or options.master_addr is None else options.master_addr
     port = options.master_port or (0 if options.nnodes == 1 else DEFAULT_PORT)
     timeout = timedelta(seconds=SECONDS_TO_MEET)
-    if options.node_rank > 0:
-        return connect_store(address, port, timeout)
     try:
-        return serve_store(address, port, timeout)
+        store = (connect_store if options.node_rank > 0 else serve_store)(address, port, timeout)
     except OSError as error:
         raise could_not_meet(f"{address}, port {port}", error) from error
+    if options.nnodes > 1:
+        join_job(store, options)
+    return store
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ def _hear_from(store: TCPStore, node: int) -> _Outcome:
     deadline = time.monotonic() + SECONDS_TO_MEET
     fix = f"start the same command there, with --node-rank {node}"
     with announced(f"waiting for machine {node}: {fix}"):
+        refusals = 0
         while not store.check([f"paddock/here/{node}"]):
+            refusals = tell_of_refusals(store, refusals)
             if time.monotonic() > deadline:
                 what = f"machine {node} did not come within {SECONDS_TO_MEET} s"
                 return _Outcome(0, error=MachineError(what, fix=fix))

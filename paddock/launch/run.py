@@ -23,6 +23,7 @@ from paddock.launch.environment import added_to_environment, under_torchrun, wor
 from paddock.launch.fork_server import ForkServer, fork_server
 from paddock.launch.nodes import SECONDS_TO_MEET, open_store
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.target import check_target, resolve
 from paddock.parallel.rendezvous import check_interfaces, could_not_meet
 from paddock.plugins import modules_for_workers
@@ -53,6 +54,7 @@ def run(
         return _run_as_rank(target, payload, options, run_dir)
     if options.world_size == 1:
         return resolve(target)(payload)
+    options = located(options)
     with scratch_folder() as reports:
         spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
         spec |= {"modules": modules_for_workers(), "path": sys.path}

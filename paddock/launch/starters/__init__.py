@@ -1,0 +1,1 @@
+"""What starts `paddock` commands elsewhere: job scripts, manifests, ssh, containers."""
