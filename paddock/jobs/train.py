@@ -115,7 +115,6 @@ def _start(
     on_metrics: Sequence[OnMetrics],
 ) -> TrainingOutcome:
     """Make or find the run directory, and let all processes begin."""
-    from paddock.tasks.registry import prepare_data
     from paddock.telemetry.jsonl import MetricsFollower
     from paddock.training.callbacks import handed_over
     from paddock.training.run_directory import new_run_dir
@@ -136,13 +135,28 @@ def _start(
         if under_torchrun():
             place = run_dir or _shared_run_dir(number, name)
         else:
-            # A machine with a filesystem of its own still has to find or build what it reads.
-            decided = stack.enter_context(agreed(launch, decide, lambda _: prepare_data(job.recipe)))
+            decided = stack.enter_context(agreed(launch, decide, lambda decided: _follow(job, decided)))
             place, payload["attempt"] = Path(json.loads(decided)[0]), json.loads(decided)[1]
         payload["run_dir"] = str(place)
         stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
         ended = run("paddock.jobs.train:work", payload, launch, place, stops_cleanly=True)
         return TrainingOutcome(place, **ended)
+
+
+def _follow(job: Job, decided: str) -> None:
+    """What another machine than the first does. One with a filesystem of its own still has to find or build what it
+    reads, and keeps what it writes."""
+    from paddock.tasks.registry import prepare_data
+    from paddock.training.run_files import ATTEMPTS
+
+    prepare_data(job.recipe)
+    place, attempt = json.loads(decided)
+    if not (Path(place) / ATTEMPTS / str(attempt)).is_dir():
+        words = "its part of checkpoints, and errors of its processes, stay here in"
+        print(
+            f"note: this machine does not share {place} with machine 0; {words} {Path(place).absolute()}",
+            file=sys.stderr,
+        )
 
 
 def _verb(resumes: bool) -> str:

@@ -61,11 +61,30 @@ def join_job(store: TCPStore, options: LaunchOptions) -> None:
         if names:
             why = "; ".join(f"{name} is {theirs.get(name)} there, and {mine.get(name)} here" for name in names)
             raise _refused(store, f"machine {options.node_rank} does not fit the job that", why)
-    key, token = f"paddock/place/{options.node_rank}", _me().model_dump_json()
-    holder = parse_document(store.compare_set(key, "", token), Launcher, "who takes part in the job")
-    if holder != _me():
+    if (holder := _take_place(store, f"paddock/place/{options.node_rank}")) != _me():
         why = f"--node-rank {options.node_rank} is {holder}, and this is {_me()}"
         raise _refused(store, f"there is a machine {options.node_rank} already in the job that", why)
+
+
+def _take_place(store: TCPStore, key: str) -> Launcher:
+    """Who holds a place, after this launcher has asked for it. One that has died on this machine holds none."""
+    token = _me().model_dump_json()
+    said = store.compare_set(key, "", token)
+    holder = parse_document(said, Launcher, "who takes part in the job")
+    if holder.host == _me().host and holder != _me() and not is_alive(holder.pid):
+        holder = parse_document(store.compare_set(key, said.decode(), token), Launcher, "who takes part in the job")
+    return holder
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def _job_at(store: TCPStore) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -43,6 +44,20 @@ def test_each_place_is_taken_once(store: TCPStore, monkeypatch: pytest.MonkeyPat
         join_job(store, two(1))
     assert caught.value.why == f"--node-rank 1 is process {me.pid} of {me.host}, and this is process 7 of far"
     assert "its own --node-rank" in caught.value.fix
+
+
+def test_the_place_of_a_launcher_that_has_died_is_free(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = membership._me()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    monkeypatch.setattr(membership, "_me", lambda: Launcher(host=me.host, pid=dead.pid, id="dead"))
+    join_job(store, two(0))
+    join_job(store, two(1))
+    monkeypatch.setattr(membership, "_me", lambda: me)
+    join_job(store, two(1))
+    someone_else(monkeypatch)
+    with pytest.raises(MachineError, match="already in the job"):
+        join_job(store, two(1))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ machine, when something is about to start.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from paddock.launch.placement.rank_table import RankTable, checked_rank_table, p
 from paddock.launch.placement.slurm import nodes_left_alone, slurm_step
 
 FORMS = ("--node-ips", "--rank-table", "--simulate-nodes")
+WHOLE = re.compile(r"[0-9]{1,9}")
 BY_HAND = ("--nnodes", "--node-rank", "--master-addr")
 
 
@@ -120,11 +122,11 @@ def _libai(options: LaunchOptions, environment: Mapping[str, str]) -> tuple[Laun
     names = ("NODE", "NODE_RANK", "ADDR", "PORT")
     said = {name: environment[name] for name in names if environment.get(name)}
     count = said.get("NODE", "")
-    if not (count.isdecimal() and int(count) > 1 and {"NODE_RANK", "ADDR"} & set(said)):
+    if not (WHOLE.fullmatch(count) and int(count) > 1 and {"NODE_RANK", "ADDR"} & set(said)):
         return None
     rank, port = said.get("NODE_RANK", "0"), said.get("PORT", "12345")
     for name, value in (("NODE_RANK", rank), ("PORT", port)):
-        if not value.isdecimal():
+        if not WHOLE.fullmatch(value):
             raise bad_value(f"the environment variable {name}", value, "it should be a number", f"unset {name}")
     if "ADDR" not in said:
         raise ConfigError(

@@ -168,7 +168,7 @@ def _table(servers: list[TableServer]) -> RankTable:
 
 def parse_range(flag: str, text: str) -> range:
     """`[0,8]`: from the first to before the last, as MindFormers' scripts write it; brackets may be left out."""
-    found = re.fullmatch(r"\[?(\d{1,9}),(\d{1,9})\]?", text.replace(" ", ""))
+    found = re.fullmatch(r"\[?([0-9]{1,9}),([0-9]{1,9})\]?", text.replace(" ", ""))
     if found is None or int(found[1]) >= int(found[2]):
         why = "it is the first, and the one after the last"
         raise ConfigError(f"{flag} = {text}", why=why, fix=f"{flag} [0,8] for eight, 0 to 7")
@@ -181,4 +181,6 @@ def device_addresses(hccn: Path) -> dict[int, str]:
         text = hccn.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {hccn}", why=str(error), fix="--device-ips A,B,… names them instead") from None
-    return {int(device): address for device, address in re.findall(r"^address_(\d{1,9})=(\S+)\s*$", text, re.MULTILINE)}
+    return {
+        int(device): address for device, address in re.findall(r"^address_([0-9]{1,9})=(\S+)\s*$", text, re.MULTILINE)
+    }

@@ -14,7 +14,8 @@ FIRST_SPECIAL_STEP = 0xFFFF_FFF0
 """Step numbers from here on are no srun: they are the batch script itself, an interactive shell, and the like."""
 PORTS = range(20_000, 30_000)
 """Below those that kernels give away by themselves; a job's own follows from its number."""
-RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
+NUMBER = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class SlurmStep:
 
 def slurm_step(environment: Mapping[str, str]) -> SlurmStep | None:
     """The step of several nodes that this process is a task of; None where there is none."""
-    step = environment.get("SLURM_STEP_ID", "")
-    if not step.isdecimal() or int(step) >= FIRST_SPECIAL_STEP:
+    step = _number(environment, "SLURM_STEP_ID")
+    if step is None or step >= FIRST_SPECIAL_STEP:
         return None
     source = next((name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environment.get(name)), None)
     if source is None:
@@ -45,22 +46,27 @@ def slurm_step(environment: Mapping[str, str]) -> SlurmStep | None:
         why = f"{source} is {environment[source]}"
         raise MachineError(f"SLURM counts {counted} nodes and lists {len(nodes)}", why=why, fix=_BY_HAND)
     _check_tasks(environment, len(nodes))
-    node = environment.get("SLURM_NODEID", "")
-    if not node.isdecimal() or int(node) >= len(nodes):
-        why = f"SLURM_NODEID is {node!r}, and a step of {len(nodes)} nodes numbers them from 0"
+    node = _number(environment, "SLURM_NODEID")
+    if node is None or node >= len(nodes):
+        said = environment.get("SLURM_NODEID", "")[:40]
+        why = f"SLURM_NODEID is {said!r}, and a step of {len(nodes)} nodes numbers them from 0"
         raise MachineError("SLURM does not say which node this is", why=why, fix=_BY_HAND)
-    job = environment.get("SLURM_JOB_ID", "0")
-    number = (int(job) if job.isdecimal() else 0) * 7 + int(step)  # steps of a job may run beside each other
-    return SlurmStep(tuple(nodes), int(node), PORTS[number % len(PORTS)], source)
+    number = (_number(environment, "SLURM_JOB_ID") or 0) * 7 + step  # steps of a job may run beside each other
+    return SlurmStep(tuple(nodes), node, PORTS[number % len(PORTS)], source)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if NUMBER.fullmatch(text) else None
 
 
 def nodes_left_alone(environment: Mapping[str, str]) -> int:
     """How many nodes a job has, of which a command that srun did not start uses one; 0 where all is as it should be."""
-    step = environment.get("SLURM_STEP_ID", "")
-    if step.isdecimal() and int(step) < FIRST_SPECIAL_STEP:
+    step = _number(environment, "SLURM_STEP_ID")
+    if step is not None and step < FIRST_SPECIAL_STEP:
         return 0
-    counted = environment.get("SLURM_NNODES") or environment.get("SLURM_JOB_NUM_NODES", "")
-    return int(counted) if counted.isdecimal() and int(counted) > 1 else 0
+    counted = _number(environment, "SLURM_NNODES") or _number(environment, "SLURM_JOB_NUM_NODES") or 0
+    return counted if counted > 1 else 0
 
 
 _BY_HAND = "give --nnodes, --node-rank and --master-addr yourself; or start this with srun"
@@ -69,7 +75,7 @@ _BY_HAND = "give --nnodes, --node-rank and --master-addr yourself; or start this
 def _check_tasks(environment: Mapping[str, str], nodes: int) -> None:
     """One task a node: it starts the node's processes itself."""
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE", "")
-    counts = {int(word) for word in re.findall(r"(?:^|,)(\d+)", tasks)}
+    counts = {int(word) for word in re.findall(r"(?:^|,)([0-9]{1,9})", tasks)}
     if counts - {1}:
         raise MachineError(
             f"SLURM starts {max(counts)} tasks on a node",

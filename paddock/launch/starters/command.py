@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -57,7 +58,7 @@ def _processes(words: Sequence[str]) -> int | None:
         name, equals, value = word.partition("=")
         if name.replace("_", "-") in PROCESSES:
             text = value if equals else following
-            if not text.isdecimal() or int(text) < 1:
+            if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
                 raise ConfigError(f"{name} = {text}", why="it is a number of processes", fix=f"{name} 8")
             return int(text)
     return None

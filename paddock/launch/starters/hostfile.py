@@ -18,9 +18,11 @@ from paddock.launch.programs import Program
 from paddock.launch.starters.command import Command
 
 LARGEST = 2**22
-HOST = re.compile(r"(?P<host>(?:[\w.-]+@)?(?:\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+|[0-9A-Fa-f:.]+?))(?::(?P<count>\d+))?")
-SLOTS = re.compile(r"slots\s*=\s*(\d+)")
-HOSTS_OWN = re.compile(r"(slots|max[-_]slots)\s*=\s*\d+")
+HOST = re.compile(
+    r"(?P<host>(?:[\w.-]+@)?(?:\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+|[0-9A-Fa-f:.]+?))(?::(?P<count>[0-9]{1,6}))?"
+)
+SLOTS = re.compile(r"slots\s*=\s*([0-9]{1,6})")
+HOSTS_OWN = re.compile(r"(slots|max[-_]slots)\s*=\s*[0-9]{1,6}")
 
 
 @dataclass(frozen=True)

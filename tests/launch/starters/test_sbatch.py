@@ -59,7 +59,7 @@ def test_a_node_that_the_script_starts_finds_its_place(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("prepared\n")
     assert "node 1 of 2, which meet at node1, port 20539" in done.stderr
-    assert "over 2" in str(json.loads(done.stdout)) or print(done.stdout)
+    assert "data 2 × accumulation 1" in str(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize(("code", "queued"), [(8, True), (0, False), (3, False)])
