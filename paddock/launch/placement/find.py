@@ -7,7 +7,8 @@ machine, when something is about to start.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from paddock.errors import ConfigError, DataError, bad_value
@@ -150,11 +151,18 @@ def located(options: LaunchOptions) -> LaunchOptions:
         addresses = parse_addresses("--node-ips", options.node_ips)[: options.nnodes]
         position = position_of_this_machine("--node-ips", addresses)
         others = [one for at, one in enumerate(addresses) if at != position]
-        master = reachable(addresses[0], others)
+        master = _meeting_address(addresses[0], others)
         return replace(options, node_ips=None, node_rank=position, master_addr=master)
     if options.rank_table is not None:
         return _located_by_table(options)
-    return replace(options, master_addr=reachable(options.master_addr)) if options.master_addr else options
+    return replace(options, master_addr=_meeting_address(options.master_addr)) if options.master_addr else options
+
+
+def _meeting_address(named: str, others: Sequence[str] = ()) -> str:
+    found = reachable(named, others)
+    if found != named:
+        print(f"note: {named} is this machine alone by its /etc/hosts; the nodes meet at {found}", file=sys.stderr)
+    return found
 
 
 def _located_by_table(options: LaunchOptions) -> LaunchOptions:
@@ -175,7 +183,7 @@ def _located_by_table(options: LaunchOptions) -> LaunchOptions:
                 f"this machine is {here[0]}, and these ranks are on {', '.join(sorted(holders))}",
                 "give each machine the range of its own ranks, or leave the range out",
             )
-    return replace(options, node_rank=position, master_addr=reachable(master, servers))
+    return replace(options, node_rank=position, master_addr=_meeting_address(master, servers))
 
 
 def devices_of(options: LaunchOptions) -> list[int] | None:

@@ -94,12 +94,15 @@ def resolve(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", answer)
 
 
-def test_the_name_that_debian_gives_to_127_0_1_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_that_debian_gives_to_127_0_1_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Machine 0 is told by its own name: it meets the others where they can reach it, and its rank is found."""
     resolve({"node0": "127.0.1.1", "node1": OTHERS[0]}, monkeypatch)
     monkeypatch.setattr(addresses, "_source_towards", lambda place: "10.0.0.5" if place == OTHERS[0] else None)
     launch = located(find("--node-ips", node_ips="node0,node1"))
     assert (launch.node_rank, launch.master_addr) == (0, "10.0.0.5")
+    assert capsys.readouterr().err.endswith("/etc/hosts; the nodes meet at 10.0.0.5\n")
     # By hand nobody says where the others are: the way to the outside is taken, or the only address.
     monkeypatch.setattr(addresses, "_source_towards", lambda place: None)
     monkeypatch.setattr(addresses, "own_addresses", lambda: ["10.0.0.6"])
