@@ -492,6 +492,7 @@ def _slowness(run: TrainingRun) -> str:
 
 def _show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], seconds: float) -> None:
     """The card of what came of it, with the commands to try next."""
+    from paddock.launch.stop import REGROUPING
     from paddock.telemetry import format as show
     from paddock.telemetry.cards import end_card
 
@@ -512,6 +513,8 @@ def _show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], s
         tries = [f"paddock {run.task.next_command.format(run=name)}"] if run.can_be_tried else []
         title = "done" if trained else f"nothing to do: the run is at its last step, {progress.step}, already"
         end_card(title, rows, [*tries, f"paddock evaluate {name}"])
+    elif progress.stopped_by == REGROUPING:
+        end_card(f"{REGROUPING}: what is done is saved, and the run goes on with them", rows, [])
     elif run.checkpoints.latest() is None:
         end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows, [])
     else:

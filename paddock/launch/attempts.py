@@ -192,7 +192,8 @@ def _outcome(job: Job, supervisor: Supervisor, reports: Path, first: int) -> Att
     written = reports / f"rank{first}.result"
     result = json.loads(written.read_text(encoding="utf-8")) if written.exists() else None  # it left by sys.exit(0)
     stopped = isinstance(result, dict) and bool(result.get("interrupted"))
-    return Attempt(Ending("stopped" if stopped else "done"), result, leaves=leaves and stopped)
+    ending = Ending("stopped" if stopped else "done", stops_all=asked is not None and not leaves)
+    return Attempt(ending, result, leaves=leaves and stopped)
 
 
 def _conclude(last: Attempt, orders: Orders, seat: Seat) -> Any:

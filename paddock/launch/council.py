@@ -59,6 +59,8 @@ class Ending:
     """The error, without what differs from one attempt to the next."""
     step: int = 0
     """The last one that was done."""
+    stops_all: bool = False
+    """The user wants the whole job to stop, and not just this machine."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Word:
     """Its --node-rank, if it has one."""
     processes: int
     beat: int = 0
-    phase: Literal["ready", "working", "ended", "left"] = "ready"
+    phase: Literal["here", "ready", "working", "ended", "left"] = "ready"
     round: int = 0
     ending: Ending | None = None
     leaves: bool = False
@@ -232,7 +234,8 @@ class Council:
         words = [self._words[key] for key in self.orders.members]
         stopped = any(word.ending is not None and word.ending.kind == "stopped" for word in words)
         gone = [word.name for word in words if word.leaves]
-        if stopped and self.policy.elastic and (self.orders.saves or gone):
+        stops_all = any(word.ending is not None and word.ending.stops_all for word in words)
+        if stopped and self.policy.elastic and not stops_all and (self.orders.saves or gone):
             self._begin_round(now, self.orders.cause or f"{' and '.join(gone)} has been stopped")
         else:
             self._give(phase="over")
@@ -258,7 +261,7 @@ class Council:
             if self.policy.elastic and self._words[stopped[0]].leaves:
                 self._begin_round(now, f"{name} has been stopped")
             else:
-                self._give(phase="over", error=error_to_json(MachineError(f"{name} was stopped")), by=name)
+                self._give(phase="over", error=error_to_json(MachineError(f"{name} was stopped")))
         elif blamed is None and self._gone:
             self._after_loss(now, self._gone[0])
         elif blamed is not None or failed:
@@ -284,7 +287,7 @@ class Council:
             self._begin_round(now, what, restarts=self.orders.restarts + 1)
         else:
             error = MachineError(what, why=self._spent(), fix="start the job again on all machines: it can go on")
-            self._give(phase="over", error=error_to_json(error), by=None)
+            self._give(phase="over", error=error_to_json(error))
 
     def _after_failure(self, now: float, key: str) -> None:
         ending, name = self._end_of(key), self._words[key].name
@@ -323,12 +326,16 @@ class Council:
         wanted = range(self.policy.counts[-1])
         places = {self._words[key].machine: key for key in ready}
         missing = [str(number) for number in wanted if number not in places]
-        if not missing:
+        here = {word.machine for key, word in self._words.items() if self._is_here(key) or key in self._lost}
+        left = [word.name for word in self._words.values() if word.phase == "left" and word.machine not in here]
+        if left:
+            self._give(phase="over", error=error_to_json(MachineError(f"{left[0]} was stopped")))
+        elif not missing:
             self._start([places[number] for number in wanted])
         elif now - self._began_gathering > SECONDS_TO_MEET:
             what = f"machine {missing[0]} did not come within {SECONDS_TO_MEET} s"
             error = MachineError(what, fix=f"start the same command there, with --node-rank {missing[0]}")
-            self._give(phase="over", error=error_to_json(error), by=None)
+            self._give(phase="over", error=error_to_json(error))
         else:
             names = " and ".join(missing)
             self._give(waits_for=f"machine {names}: start the same command there, with --node-rank {missing[0]}")

@@ -34,8 +34,15 @@ class Keeper:
 
     def __init__(self, listening: socket.socket, options: list[str]) -> None:
         command = [sys.executable, *options, "-m", __name__, str(listening.fileno())]
+        # It may outlive the launcher, whose streams somebody reads to their end.
+        nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, pass_fds=[listening.fileno()], stdin=subprocess.PIPE, start_new_session=True
+            command,
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,
         )
 
     def leave(self, *, waits: bool) -> None:
@@ -102,11 +109,7 @@ class _Sitting:
             if self._council is None and self._store.check([POLICY]):
                 self._council = Council(Policy.from_json(self._store.get(POLICY).decode()))
             if self._council is not None:
-                self._listen()
-                orders = self._council.look(time.monotonic(), self._words).to_json()
-                if orders != self._said:
-                    self._store.set(ORDERS, orders)
-                    self._said = orders
+                self._look(self._council)
 
     def _is_over(self) -> bool:
         if self._call is None:
@@ -119,15 +122,22 @@ class _Sitting:
         with suppress(OSError):
             self._call.bind(_call_sign(self._port))
             self._call.listen()
+        if self._council is None:
+            return
+        self._look(self._council)  # at its last word, so that it is not taken for a sign of life later
         for key, word in self._words.items():
-            if self._council is not None and word.keeps and word.phase != "left":
+            if word.keeps and word.phase != "left":
                 self._council.lose(key)
 
-    def _listen(self) -> None:
+    def _look(self, council: Council) -> None:
         for number in range(1, self._store.add(NODES, 0) + 1):
             key = f"{NODE}{number}"
             if str(number) in self._words or self._store.check([key]):
                 self._words[str(number)] = Word.from_json(self._store.get(key).decode())
+        orders = council.look(time.monotonic(), self._words).to_json()
+        if orders != self._said:
+            self._store.set(ORDERS, orders)
+            self._said = orders
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Seat:
                 orders = self._look()
                 if orders.phase == "over":
                     return None
-                if orders.round > self._word.round or self._word.phase == "left":
+                if orders.round > self._word.round or self._word.phase == "here":
                     self.say(phase="ready", round=orders.round, ending=None)
                 elif orders.phase == "working" and self._word.phase == "ready" and self.key in orders.members:
                     self.say(phase="working")
@@ -174,7 +174,7 @@ class RemoteSeat(Seat):
         """Find the council once more, within as long as it takes to be missed."""
         if self._broken is not None:
             raise self._reason(self._broken)
-        self.say(phase="left", ending=None)  # until it is known which round there is
+        self.say(phase="here", ending=None)  # until it is known which round there is
         self._begin(self.policy.timeout)
         deadline = time.monotonic() + self.policy.timeout
         while not self.key:

@@ -28,7 +28,7 @@ from paddock.launch import failure
 from paddock.launch.failure import Failure
 from paddock.launch.fork_server import ForkedProcess, ForkServer
 from paddock.launch.seat import Seat
-from paddock.launch.stop import EXIT_AT_ONCE, STOPPING
+from paddock.launch.stop import EXIT_AT_ONCE, REGROUP, STOPPING
 from paddock.process import heard_signals
 
 # Together well under the 15 s in which all ranks must be gone.
@@ -218,7 +218,7 @@ class Supervisor(LocalElasticAgent):
         if self.stop_signal is not None:
             self._pass_on_stop(self.stop_signal)
         elif self.seat.orders.saves:
-            self._pass_on_stop(signal.SIGTERM)
+            self._pass_on_stop(REGROUP)
         if self._failed_ranks():
             self._end_the_others()
         elif self.seat.ends(self.number):

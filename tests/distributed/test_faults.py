@@ -232,7 +232,7 @@ class TestElastic:
         cluster.go_on(2)
         cluster.wait_for("at-4")
         third = cluster.start(*flags)
-        read_until(stays, "stopping once")  # to save, and to begin again with the other one
+        read_until(stays, "a change of machines: saving, to go on with them")
         cluster.go_on(4)
         assert [launcher.wait() for launcher in (stays, third)] == [0, 0], cluster.end()
         numbers = [environment_of(cluster.run_dir, attempt)["processes"] for attempt in (1, 2, 3)]

@@ -212,6 +212,14 @@ def test_a_stop_that_saved_nothing_is_no_failure_to_recover_from() -> None:
     assert (job.passes().error or {})["what"] == "machine 1 was stopped"
 
 
+def test_a_machine_that_is_stopped_while_others_are_awaited_ends_the_wait() -> None:
+    job = Job(0, 1, counts=(3,))
+    job.passes()
+    job.say("1", phase="left")
+    orders = job.passes()
+    assert (orders.error or {})["what"] == "machine 0 was stopped"
+
+
 class TestElastic:
     def test_it_begins_with_those_who_came_when_nobody_more_does(self) -> None:
         job = Job(None, None, counts=(1, 2, 4))
@@ -254,7 +262,10 @@ class TestElastic:
         assert job.works().members == {"1": 0}
 
     def test_ctrl_c_stops_all(self) -> None:
-        job = Job(None, None, counts=(1, 2))
+        job = Job(None, None, counts=(1, 2, 3))
         job.works()
-        job.ends("1", "2", kind="stopped")
+        job.comes()
+        assert job.passes().saves
+        job.ends("1", kind="stopped")
+        job.ends("2", kind="stopped", stops_all=True)
         assert job.passes().phase == "over"
