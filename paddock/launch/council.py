@@ -343,7 +343,8 @@ class Council:
     def _gather_whoever_comes(self, now: float, ready: list[str]) -> None:
         busy = [key for key in self.orders.members if self._is_here(key) and key not in ready]
         count, most = self._count_for(len(ready)), self.policy.counts[-1]
-        settled = len(ready) >= most or now - self._changed >= self.policy.timeout / 3  # the last call
+        # At first there is a last call. Later those who are there begin at once: who comes after them is taken in.
+        settled = len(ready) >= most or self.orders.round > 0 or now - self._changed >= self.policy.timeout / 3
         if count is None:
             counts = " or ".join(map(str, self.policy.counts))
             self._give(waits_for=f"more machines: {len(ready)} here, and the job can work on {counts}")

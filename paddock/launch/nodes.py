@@ -87,10 +87,12 @@ def meeting_place(options: LaunchOptions) -> Iterator[tuple[TCPStore, bool]]:
 
 def _listen(address: str, port: int, options: LaunchOptions) -> socket.socket | None:
     """A socket for a new store; None if the job has one there already."""
+    if is_orphaned(port):
+        return None
     try:
         return listen(address, port)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE and (options.elastic or is_orphaned(port)):
+        if error.errno == errno.EADDRINUSE and options.elastic:
             return None
         raise could_not_meet(f"{address}, port {port}", error) from error
 

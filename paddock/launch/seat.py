@@ -224,8 +224,6 @@ def machine_lost(where: str, go_on: str) -> Callable[[str], UserError]:
     """What to say when the council's machine has gone."""
 
     def error(why: str) -> UserError:
-        return MachineError(
-            f"machine 0 has gone, and with it the place where the machines meet ({where})", why=why, fix=go_on
-        )
+        return MachineError(f"the place where the machines meet has gone: machine 0 ({where})", why=why, fix=go_on)
 
     return error

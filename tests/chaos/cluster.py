@@ -70,6 +70,9 @@ class Machines:
         self.former: list[Attempt] = []
         self.prepare: Callable[[], None] = lambda: None
         self.struck = 0.0
+        self.looked_after = False
+        """Whether a scheduler starts a launcher again that has lost the others, while they go on."""
+        self.started_again = 0
 
     def start(self, machine: int) -> None:
         """The command of a machine, for the first time or again."""
@@ -117,6 +120,7 @@ class Machines:
             if verdict.first_step is None and verdict.detected is not None and self._records() > before:
                 verdict.first_step = self._first_step()
             before = self._records() if verdict.detected is None else before
+            self._look_after()
             if time.monotonic() > deadline:
                 verdict.wrong.append(f"it hung for {patience:g} s")
                 self.kill(*self.everybody())
@@ -126,10 +130,18 @@ class Machines:
         if verdict.first_step is None and verdict.detected is not None:
             verdict.first_step = self._first_step()
 
+    def _look_after(self) -> None:
+        for machine, attempt in list(self.attempts.items()):
+            other = self.attempts[1 - machine]
+            lost = self.looked_after and attempt.is_over() and attempt.code == 3 and not other.is_over()
+            if lost and self.started_again < RESTARTS:
+                self.started_again += 1
+                self.start(machine)
+
     def _says_so(self) -> bool:
-        return "going on from the newest checkpoint" in self.text() or any(
-            attempt.is_over() and attempt.code for attempt in self.attempts.values()
-        )
+        ended = [attempt for attempt in [*self.attempts.values(), *self.former] if attempt.is_over() and attempt.code]
+        by_itself = [attempt for attempt in ended if attempt.code != -signal.SIGKILL]
+        return "going on from the newest checkpoint" in self.text() or bool(by_itself)
 
     def _records(self) -> int:
         return self.scene.reported()
@@ -173,6 +185,7 @@ def kill_launcher(machine: int) -> Fault:
         when, wait = moment(machines.scene)
         pause = machines.scene.rng.choice((0.0, 0.5 * machines.timeout, 2 * machines.timeout))
         what = "that has made the store" if machine == 0 else "without the store"
+        machines.looked_after = True
         machines.scene.said = f"SIGKILL to the launcher {what} {when}; started again after {pause:g} s"
 
         def strike() -> None:
@@ -218,6 +231,7 @@ def freeze(machine: int) -> Fault:
     def fault(machines: Machines) -> Callable[[], None]:
         when, wait = moment(machines.scene)
         seconds = machines.scene.rng.choice((0.5, 1.5, 3)) * machines.timeout
+        machines.looked_after = True
         machines.scene.said = f"SIGSTOP to every process of machine {machine} for {seconds:g} s {when}"
 
         def strike() -> None:
@@ -239,6 +253,7 @@ def cut_link(machines: Machines) -> Callable[[], None]:
     machines.scene.mounts()
     when, wait = moment(machines.scene)
     seconds = machines.scene.rng.choice((0.4, 4)) * machines.timeout
+    machines.looked_after = True
     machines.scene.said = f"the network between all processes is down for {seconds:g} s {when}"
 
     def strike() -> None:
@@ -394,8 +409,8 @@ class Campaign:
 
     def _finish(self, verdict: Verdict, machines: Machines) -> None:
         """Start it again without a fault, if it did not come to its end: to the same losses."""
-        by_itself = verdict.codes == [0, 0]
-        if not by_itself:
+        is_done = verdict.codes == [0, 0]
+        if not is_done:
             machines.scene.environment.pop("CHAOS_CLOCK", None)
             again = Verdict(0, "none", "")
             self._run(machines, again)
@@ -404,6 +419,7 @@ class Campaign:
         if numbers(machines.scene.run_dir) != self._undisturbed:
             verdict.wrong.append("its losses differ")
         recovered = "recovered" if verdict.attempts > 1 else "unaffected"
+        by_itself = is_done and not machines.started_again
         verdict.outcome = "lost" if verdict.wrong else recovered if by_itself else "resumed"
 
     def _machines(self, number: int, folder: Path) -> Machines:

@@ -203,7 +203,7 @@ class TestOnTwoMachines:
             os.kill(pid, signal.SIGKILL)
         _, (code, said) = cluster.end()
         assert code == 3, said
-        assert "machine 0 has gone, and with it the place where the machines meet (127.0.0.1, port" in said
+        assert "the place where the machines meet has gone: machine 0 (127.0.0.1, port" in said
         assert f"paddock resume {cluster.run_dir} --nproc-per-node 1 --nnodes 2 --node-rank RANK" in said
 
     def test_a_signal_to_one_machine_stops_and_saves_all(self, cluster: Cluster) -> None:
