@@ -104,9 +104,11 @@ def _seat(job: Job) -> Iterator[tuple[Seat, _Stores]]:
     address, port = options.master_addr or "", options.master_port or DEFAULT_PORT
     again = "start the same command again on every machine"
     if job.spec["stops_cleanly"]:
-        rank = "" if options.elastic else " --node-rank RANK"
+        nodes = f"{options.nnodes} --node-rank RANK"
+        if options.elastic:
+            nodes = f"{options.min_nodes}:{options.nnodes} --rdzv-id {shlex.quote(options.rdzv_id or '')}"
         again = f"when it is back, on every machine: paddock resume {shlex.quote(str(job.run_dir))} --nproc-per-node "
-        again += f"{options.nproc_per_node} --nnodes {options.nnodes}{rank} --master-addr {address}"
+        again += f"{options.nproc_per_node} --nnodes {nodes} --master-addr {address}"
     name = socket.gethostname() if options.elastic else f"machine {options.node_rank}"
     machine = None if options.elastic else options.node_rank
     with meeting_place(options) as (store, _):
