@@ -301,6 +301,27 @@ def full_disk(machines: Machines) -> Callable[[], None]:
     return machines.strike
 
 
+def damage_all(machines: Machines) -> Callable[[], None]:
+    """Something that no run survives: for trying whether a campaign sees it."""
+    machines.scene.said = "a changed byte in every checkpoint, and SIGKILL to rank 1"
+
+    def strike() -> None:
+        machines.scene.wait_for_step(machines.attempts[0], EVERY + 1)
+        machines.strike()
+        machines.kill(*machines.attempts[1].ranks()[:1])
+        for place in machines.scene.run_dir.glob("checkpoints/step-*"):
+            change_a_byte(place)
+
+    return strike
+
+
+def change_a_byte(checkpoint: Path) -> None:
+    for file in checkpoint.glob("*.safetensors"):
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+
+
 def damage(machines: Machines) -> Callable[[], None]:
     scene = machines.scene
     step = scene.rng.randrange(EVERY + 1, STEPS - 2)
@@ -309,18 +330,16 @@ def damage(machines: Machines) -> Callable[[], None]:
     def strike() -> None:
         scene.wait_for_step(machines.attempts[0], step)
         machines.strike()
-        newest = sorted(scene.run_dir.glob("checkpoints/step-*"))[-1]
-        for file in newest.glob("*.safetensors"):
-            content = bytearray(file.read_bytes())
-            content[-1] ^= 1
-            file.write_bytes(content)
         machines.kill(*machines.attempts[1].ranks()[:1])
+        newest = sorted(scene.run_dir.glob("checkpoints/step-*"))[-1]
+        change_a_byte(newest)
         # Whoever looks after the run takes the damaged one away: the error names it.
         scene.undo_by(lambda: shutil.rmtree(newest))
 
     return strike
 
 
+PLANTED: dict[str, Fault] = {"damaged_run": damage_all}
 KINDS: dict[str, Fault] = {
     "kill_rank": kill_rank,
     "kill_launcher_1": kill_launcher(1),
@@ -360,7 +379,7 @@ class Campaign:
         machines = self._machines(number, self._root / f"fault-{number}")
         scene, verdict = machines.scene, Verdict(number, kind, "")
         try:
-            strike = KINDS[kind](machines)
+            strike = (KINDS | PLANTED)[kind](machines)
         except Skipped as reason:
             return Verdict(number, kind, str(reason), "skipped")
         try:
@@ -449,7 +468,7 @@ def skewed() -> None:
 
 def main() -> int:
     options = parse()
-    if unknown := set(options.kinds) - set(KINDS):
+    if unknown := set(options.kinds) - set(KINDS) - set(PLANTED):
         raise SystemExit(f"there is no kind {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
     warm_up()
     root = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.keep))
