@@ -73,6 +73,7 @@ class Machines:
         self.looked_after = False
         """Whether a scheduler starts a launcher again that has lost the others, while they go on."""
         self.started_again = 0
+        self._later: list[tuple[float, Callable[[], None]]] = []
 
     def start(self, machine: int) -> None:
         """The command of a machine, for the first time or again."""
@@ -94,14 +95,22 @@ class Machines:
         """The fault happens now."""
         self.struck = time.time()
 
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something while the job is watched."""
+        self._later.append((time.monotonic() + seconds, action))
+
+    def _act(self) -> None:
+        due = [one for one in self._later if one[0] <= time.monotonic()]
+        for one in due:
+            self._later.remove(one)
+            one[1]()
+
     def everybody(self) -> list[int]:
         """Process ids of all that is left of the job."""
         return [pid for attempt in [*self.attempts.values(), *self.former] for pid in attempt.processes()]
 
     def kill(self, *pids: int) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        send(signal.SIGKILL, list(pids))
 
     def are_over(self) -> bool:
         return all([attempt.is_over() for attempt in self.attempts.values()])
@@ -113,7 +122,8 @@ class Machines:
         """Until all have ended; notes when they knew of the fault, and when they were at work again."""
         deadline = time.monotonic() + patience
         before = self._records()
-        while not self.are_over():
+        while self._later or not self.are_over():
+            self._act()
             now = time.time() - self.struck
             if verdict.detected is None and self._says_so():
                 verdict.detected = now
@@ -161,6 +171,12 @@ class Machines:
         return None
 
 
+def send(number: signal.Signals, pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 Fault = Callable[[Machines], Callable[[], None]]
 """Prepares; what it returns strikes."""
 
@@ -192,9 +208,7 @@ def kill_launcher(machine: int) -> Fault:
             wait(machines.attempts[0])
             machines.strike()
             machines.kill(machines.attempts[machine].pid)
-            machines.attempts[machine].wait(60)
-            time.sleep(pause)
-            machines.start(machine)
+            machines.later(pause, lambda: machines.start(machine))
 
         return strike
 
@@ -238,11 +252,8 @@ def freeze(machine: int) -> Fault:
             wait(machines.attempts[0])
             pids = [machines.attempts[machine].pid, *machines.attempts[machine].processes()]
             machines.strike()
-            for number in (signal.SIGSTOP, signal.SIGCONT):
-                for pid in pids:
-                    machines.attempts[machine].signal(number, pid)
-                if number == signal.SIGSTOP:
-                    time.sleep(seconds)
+            send(signal.SIGSTOP, pids)
+            machines.later(seconds, lambda: send(signal.SIGCONT, pids))
 
         return strike
 
@@ -260,8 +271,7 @@ def cut_link(machines: Machines) -> Callable[[], None]:
         wait(machines.attempts[0])
         machines.strike()
         machinery.set_loopback(up=False)
-        time.sleep(seconds)
-        machinery.set_loopback(up=True)
+        machines.later(seconds, lambda: machinery.set_loopback(up=True))
 
     machines.scene.undo_by(lambda: machinery.set_loopback(up=True))
     return strike
