@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 SECONDS_BETWEEN_LOOKS = 0.1
+SECONDS_FOR_THE_OTHERS = 10
 POLICY, NODES, ORDERS, NODE = "paddock/policy", "paddock/nodes", "paddock/orders", "paddock/node/"
 """Keys of the store: what the user wants, how many machines have come, orders, and each machine's word."""
 
@@ -46,12 +47,13 @@ class Keeper:
         )
 
     def leave(self, *, waits: bool) -> None:
-        """This machine needs it no more. One that `waits` stays until nobody does."""
+        """This machine needs it no more. One that `waits` gives the others time to hear how the job ended: where the
+        launcher is all that a container runs, they would lose the store with it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        if waits:
-            self._process.wait()
-        else:
+        try:
+            self._process.wait(SECONDS_FOR_THE_OTHERS if waits else 0)
+        except subprocess.TimeoutExpired:
             _left_behind.append(self._process)
 
 
