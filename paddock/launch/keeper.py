@@ -89,7 +89,6 @@ def main(descriptor: int) -> None:
         address, port, is_master=True, timeout=timedelta(seconds=SECONDS_TO_MEET), master_listen_fd=descriptor
     )
     _Sitting(store, port).last()
-    os._exit(0)  # its clients' threads need no farewell
 
 
 class _Sitting:
