@@ -155,7 +155,8 @@ class RemoteSeat(Seat):
     def close(self) -> None:
         self.say(phase="left")
         self._closing.set()
-        self._thread.join(SECONDS_TO_SAY_GOODBYE)
+        if not self.is_cut_off:
+            self._thread.join(SECONDS_TO_SAY_GOODBYE)
 
     def report(self, ending: Ending) -> Orders:
         if self.is_cut_off:  # the others have ended the attempt, for want of this machine
