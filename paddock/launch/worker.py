@@ -21,7 +21,7 @@ from paddock.launch.failure import record
 from paddock.launch.stop import hold_signals
 from paddock.launch.target import resolve
 from paddock.plugins import import_all
-from paddock.process import claim, leave
+from paddock.process import claim, leave, tell_steps_to
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # <linux/prctl.h>
 
@@ -39,6 +39,7 @@ def main(spec_file: str, parent: str) -> NoReturn:
     reports = Path(spec["reports"])
     # Not closed: a crash in C++ writes the Python stack here until the very end of the process.
     faulthandler.enable(open(reports / f"rank{rank}.fault", "w"))  # noqa: SIM115
+    tell_steps_to(reports / f"rank{rank}.step")
     (reports / f"rank{rank}.ready").touch()
     try:
         import_all(spec["modules"], spec["path"])

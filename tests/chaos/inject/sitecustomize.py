@@ -1,12 +1,13 @@
 """Python runs this first in every process of a disturbed run: it kills one of them before its n-th step on the disk.
 
 CHAOS_RANK names the process (a rank, or `launcher`) and CHAOS_STEP the step. CHAOS_COUNT is a folder, in which a file
-named like the process gets a byte a step.
+named like the process gets a byte a step. CHAOS_CLOCK is by how many seconds this machine's clock is off.
 """
 
 import os
 import signal
 import sys
+import time
 
 STEPS = ("fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "symlink", "truncate")
 SERVER = "paddock.launch.fork_server"
@@ -36,5 +37,13 @@ def install(alone: str | None = None) -> None:
         setattr(os, name, watched(getattr(os, name)))
 
 
+def skew():
+    """Let this process see another time of day."""
+    right, off = time.time, float(os.environ["CHAOS_CLOCK"])
+    time.time = lambda: right() + off
+
+
+if "CHAOS_CLOCK" in os.environ:
+    skew()
 if ("RANK" in os.environ or SERVER in sys.orig_argv) and not {"CHAOS_RANK", "CHAOS_COUNT"}.isdisjoint(os.environ):
     install()  # the launcher, which is not begun anew, does so itself
