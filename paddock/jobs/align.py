@@ -12,7 +12,7 @@ from paddock.alignment.comparison.runs import RunComparison, Settings, compare_r
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, bad_value
 from paddock.files import atomic_write, disk_errors, user_path
-from paddock.telemetry.plots import draw
+from paddock.telemetry.drawing.svg import draw
 
 if TYPE_CHECKING:
     from paddock.alignment.layers.alignment import LayerAlignment, OnPart

@@ -14,8 +14,8 @@ from paddock.alignment.comparison.report import loss_plot, report_page
 from paddock.alignment.comparison.runs import Settings, compare_runs
 from paddock.config.load import load_recipe, to_yaml
 from paddock.telemetry.dllogger import JSONStreamBackend, Logger, Verbosity
+from paddock.telemetry.drawing.svg import draw
 from paddock.telemetry.logs import LogFile
-from paddock.telemetry.plots import draw
 from paddock.telemetry.records import encode_record, plain
 
 WORDS = ("LOG", "METADATA", "INFO", "PARAMETER", "train.loss", "val.loss", "rank", "step", "data", "metric", "attempt")
