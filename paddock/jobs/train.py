@@ -68,6 +68,7 @@ def train(
     that it makes itself; `on_metrics` hear of its records, wherever it runs. One who `resumes` a run wants it to get
     further: that it is at its end is then an error."""
     from paddock.devices import select
+    from paddock.telemetry.trackers import check_tracker
 
     launch.check()
     world_size = world_of(launch)
@@ -84,6 +85,7 @@ def train(
         print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
     arithmetic = check_recipe(recipe, world_size)
     check_device(recipe.parallel, select(recipe.train.device))
+    check_tracker(recipe.log.track)
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
@@ -342,6 +344,7 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
     from paddock.telemetry.jsonl import JsonLinesSink
     from paddock.telemetry.logfile import LogFileSink
     from paddock.telemetry.tensorboard import TensorBoardSink
+    from paddock.telemetry.trackers import Tracked, TrackerSink
 
     if not run.world.is_main:
         return []
@@ -355,6 +358,8 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
         sinks.append(LogFileSink(Path(log.file), run.total_steps))
     if log.tensorboard:
         sinks.append(TensorBoardSink(run.run_dir / "tensorboard", resume_step=step))
+    if log.track is not None:
+        sinks.append(TrackerSink(log.track, Tracked(run.run_dir, log.project, run.recipe.to_dict())))
     return sinks
 
 

@@ -20,7 +20,7 @@ from paddock.telemetry.drawing.plots import WIDTHS, Line, Mark, Plot, colored
 
 SAME = 1e-3
 """Curves that are no further apart than this lie on each other on any screen."""
-INNERMOST, RING = 2.0, 3.2
+INNERMOST, RING = 2.0, 3.8
 """Widths of curves that lie on each other: the last one's, and by how much each before it is wider."""
 MOST_RESTARTS = 40
 """Marks of a run; one that was restarted more often would be all marks."""

@@ -19,12 +19,12 @@ from paddock.files import user_path
 from paddock.telemetry.jsonl import ATTEMPT, read_tail
 from paddock.telemetry.records import Record, metrics_of
 from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, LARGEST, METRICS, read_environment
-from paddock.training.run_lock import LOCK, is_held
+from paddock.training.run_lock import LOCK, Holder, is_held
 
 State = Literal["running", "done", "stopped", "failed", "never began", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
-SIGNS = (CONFIG, METRICS, LOCK, ATTEMPTS)
-"""What tells that a folder is a run directory, or was to be one."""
+SIGNS = (CONFIG, METRICS, ATTEMPTS)
+"""What tells that a folder is a run directory; or a lock of ours, of one that was to be one."""
 DEEPEST = 4
 """Folders in one another that are looked into."""
 SPEEDS = {"tokens_per_second": "tokens/s", "ips": "samples/s"}
@@ -81,7 +81,12 @@ class SavedBest(Document):
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run directory, whole or damaged."""
-    return any(os.path.lexists(path / sign) for sign in SIGNS)
+    if any(os.path.lexists(path / sign) for sign in SIGNS):
+        return True
+    try:
+        return (path / LOCK).is_file() and bool(read_document(path / LOCK, Holder, max_bytes=LARGEST))
+    except DataError:  # others have locks, too
+        return False
 
 
 def find_runs(folders: Sequence[str]) -> list[str]:

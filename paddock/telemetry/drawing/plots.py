@@ -202,7 +202,10 @@ def _bounded(value: float) -> float:
 
 def _widened(low: float, high: float, by: float = 0.04) -> tuple[float, float]:
     """A range with some room, that is never empty."""
-    room = (high - low) * by if high > low else max(abs(high) * 0.05, 0.5)
+    size = max(abs(low), abs(high))
+    if high - low > size * 1e-9:  # less is rounding
+        return low - (high - low) * by, high + (high - low) * by
+    room = size * 0.05 if size > 1e-12 else 0.5
     return low - room, high + room
 
 
@@ -218,11 +221,13 @@ def ticks(low: float, high: float, most: int = TICKS) -> list[float]:
 
 
 def _grid(frame: Frame, plot: Plot) -> Iterator[Shape]:
-    right = WIDTH - RIGHT
+    right, before = WIDTH - RIGHT, ""
     for value in frame.y_ticks():
-        height = frame.y(value)
+        height, name = frame.y(value), plot.y_format(value)
         yield Stroke([(LEFT, height), (right, height)], "grid", "line", 1)
-        yield Words((LEFT - 8, height), plot.y_format(value), anchor="end", is_centred=True)
+        if name != before:  # values that are closer than their names can tell
+            yield Words((LEFT - 8, height), name, anchor="end", is_centred=True)
+        before = name
     yield Stroke([(LEFT, frame.ground), (right, frame.ground)], "axis", "soft", 1)
     for step in ticks(*frame.x_range, most=5):
         if step == int(step):
