@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from paddock.reporting.tidying import Plan
     from paddock.telemetry.drawing.plots import Plot
 
+LONGEST_REASON = 120
+"""Characters of what is damaged, in a list."""
 Runs = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN…")]
 Folders = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR…")]
 
@@ -43,7 +45,7 @@ class ListOptions:
     folders: Folders = ()
     """Where to look; runs, if none is named."""
     state: tuple[str, ...] = ()
-    """Only those in one of these states: running, done, stopped, failed, "never began", damaged."""
+    """Only those in one of these states: running, done, stopped, failed, never-began, damaged."""
     recipe: str | None = None
     """Only those of this recipe, family or task."""
     sort: Literal["newest", "name", "loss", "steps", "speed", "size"] = "newest"
@@ -198,8 +200,13 @@ def list_page(runs: Sequence[RunEntry]) -> str:
     head = ["run", "state", "recipe", "steps", "loss", "best", "speed", "size", "age"]
     rows = [head, *(_list_row(run) for run in runs)]
     lines = table(rows, right=(3, 4, 7, 8), expendable=(6, 5, 8, 2, 7))
-    damaged = [f"damaged: {run.name}: {run.why}" for run in runs if run.state == "damaged"]
+    damaged = [f"damaged: {run.name}: {shortened(run.why)}" for run in runs if run.state == "damaged"]
     return "\n".join([*lines, *damaged])
+
+
+def shortened(text: str) -> str:
+    """The beginning of what `show` says whole."""
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
 
 
 def _list_row(run: RunEntry) -> list[str]:

@@ -29,13 +29,14 @@ def list_runs(
     folders: Sequence[str], *, states: Sequence[str] = (), recipe: str | None = None, sort: str = "newest"
 ) -> list[RunEntry]:
     """The runs in folders (`runs`, if none is named): those in a state, those of a recipe or a family."""
-    for state in states:
+    wanted = [state.replace("-", " ") for state in states]
+    for state in wanted:
         if state not in STATES:
             raise bad_value("--state", state, "there is no such state", did_you_mean(state, list(STATES)))
     if sort not in SORTS:
         raise bad_value("--sort", sort, "a list cannot be sorted by that", did_you_mean(sort, list(SORTS)))
     found = [describe_run(name) for name in find_runs(places_of_runs(folders))]
-    chosen = [run for run in found if (not states or run.state in states) and (recipe is None or is_of(run, recipe))]
+    chosen = [run for run in found if (not wanted or run.state in wanted) and (recipe is None or is_of(run, recipe))]
     return sorted(chosen, key=SORTS[sort])  # type: ignore[arg-type]
 
 

@@ -30,6 +30,8 @@ RATE, STEP_TIME = "train.tokens_per_second", "train.step_time"
 SMALLER_IS_BETTER = ("loss", "perplexity", "error", "time", "bits_per_byte")
 SMOOTHING = 0.04
 """Of a run: the window of its smoothed curves, where nobody says how long."""
+FARTHEST = 1e19
+"""Of steps, tokens and seconds: what is beyond is nothing that was counted."""
 MOST_METRICS = 200
 """Of a log: more are no metrics but a mistake, and would fill the memory."""
 
@@ -74,7 +76,7 @@ class RunCurves:
     def has(self, axis: Axis) -> bool:
         """Whether its metrics can be shown over this."""
         last = max((one.last for one in self.series.values() if one.last), key=lambda point: point.step, default=None)
-        return last is not None and math.isfinite(self.place(last, axis))
+        return last is not None and abs(self.place(last, axis)) < FARTHEST
 
     def points(self, metric: str, axis: Axis, window: float | None = None) -> dict[float, float]:
         """A metric over an axis, smoothed over a window of steps if there is one."""
@@ -82,7 +84,7 @@ class RunCurves:
         if series is None:
             return {}
         kept = series.points() if window is None else series.smoothed(window)
-        return {x: point.value for point in kept if math.isfinite(x := self.place(point, axis))}
+        return {x: point.value for point in kept if abs(x := self.place(point, axis)) < FARTHEST}
 
     @property
     def last_step(self) -> int:
@@ -114,6 +116,15 @@ def _read(run: RunCurves, path: Path) -> RunCurves:
     return run
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A metric of a log, looked up once."""
+
+    name: str
+    series: Series
+    is_validation: bool
+
+
 class CurveReader:
     """Takes the records of a log, one after the other, and knows how far the run is."""
 
@@ -122,6 +133,8 @@ class CurveReader:
         self._step, self._epoch, self._before_epoch = 0, 0, 0
         self._seconds = NOWHERE
         self._begun: float | None = None
+        self._known: dict[str, _Known] = {}
+        """By the metrics' names as they are spelled."""
         self._tokens, self._counted, self._rate = 0.0, 0, NOWHERE
         """Tokens up to the step where they were counted last, and how many a step takes."""
 
@@ -180,16 +193,21 @@ class CurveReader:
         return Point(self._step, NOWHERE, self._tokens_at(self._step), self._seconds)
 
     def _add(self, data: Mapping[str, float]) -> None:
-        run, step = self._run, self._step
+        step, tokens = self._step, self._tokens_at(self._step)
         for spelled, value in data.items():
-            name = printable(spelled)
-            if name not in run.series:
-                if len(run.series) == MOST_METRICS:
-                    raise DataError(f"{run.path} has more than {MOST_METRICS} metrics", fix="give a log of fewer")
-                run.series[name] = Series()
-            run.series[name].add(Point(step, value, self._tokens_at(step), self._seconds))
-            if name.startswith("val.") and math.isfinite(value):
-                self._note_best(name, value, step)
+            known = self._known.get(spelled) or self._new(spelled)
+            known.series.add(Point(step, value, tokens, self._seconds))
+            if known.is_validation and math.isfinite(value):
+                self._note_best(known.name, value, step)
+
+    def _new(self, spelled: str) -> _Known:
+        """A metric that was not there before."""
+        run, name = self._run, printable(spelled)
+        if len(run.series) == MOST_METRICS:
+            raise DataError(f"{run.path} has more than {MOST_METRICS} metrics", fix="give a log of fewer")
+        known = _Known(name, run.series.setdefault(name, Series()), name.startswith("val."))
+        self._known[spelled] = known
+        return known
 
     def _note_best(self, name: str, value: float, step: int) -> None:
         best = self._run.best.get(name)

@@ -125,7 +125,9 @@ def _attempts(path: Path) -> Iterator[Attempt]:
         counts = said.processes
         versions = {name: str(values[name]) for name in VERSIONS if name in values}
         words = [Path(said.command[0]).name, *said.command[1:]] if said.command else []
-        yield Attempt(number, shlex.join(words), counts.nproc_per_node * counts.nnodes, said.device or "", versions)
+        yield Attempt(
+            number, _clean(shlex.join(words)), counts.nproc_per_node * counts.nnodes, said.device or "", versions
+        )
 
 
 def _checkpoints(path: Path) -> Iterator[SavedCheckpoint]:
@@ -153,7 +155,12 @@ def _last_words(path: Path) -> Iterator[str]:
         except OSError:
             continue
         yield f"{file}:"
-        yield from ("  " + line for line in text.rstrip().splitlines()[-LAST_WORDS:])
+        yield from ("  " + _clean(line) for line in text.rstrip().splitlines()[-LAST_WORDS:])
+
+
+def _clean(text: str) -> str:
+    """Without what would steer a terminal."""
+    return "".join(sign if sign.isprintable() else "�" for sign in text)
 
 
 def _next_commands(name: str, path: Path, entry: RunEntry) -> Iterator[str]:

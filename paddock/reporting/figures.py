@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paddock.errors import bad_value
 from paddock.reporting.curves import (
+    FARTHEST,
     SMOOTHING,
     Axis,
     RunCurves,
@@ -92,7 +93,7 @@ def _marks(number: int, run: RunCurves, name: str, axis: Axis) -> list[Mark]:
             f"run-{number}",
         )
         for restart in run.restarts[-MOST_RESTARTS:]
-        if math.isfinite(where(restart))
+        if abs(where(restart)) < FARTHEST
     ]
 
 

@@ -9,14 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from paddock.alignment.comparison.logged import printable
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.names import DESCRIPTION, complete_checkpoints
 from paddock.config.aliases import take_recipe
 from paddock.config.load import read_values
-from paddock.documents import Document, Natural, read_document
+from paddock.documents import Document, Natural, read_document, shape_json
 from paddock.errors import ConfigError, DataError, UserError, nearest
 from paddock.files import user_path
-from paddock.telemetry.jsonl import ATTEMPT, read_tail
+from paddock.telemetry.jsonl import ATTEMPT, AttemptBegins, read_tail
 from paddock.telemetry.records import Record, metrics_of
 from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, LARGEST, METRICS, read_environment
 from paddock.training.run_lock import LOCK, Holder, is_held
@@ -27,6 +28,8 @@ SIGNS = (CONFIG, METRICS, ATTEMPTS)
 """What tells that a folder is a run directory; or a lock of ours, of one that was to be one."""
 DEEPEST = 4
 """Folders in one another that are looked into."""
+SECTIONS = ("model", "train")
+"""Of its config, what a list shows something of."""
 SPEEDS = {"tokens_per_second": "tokens/s", "ips": "samples/s"}
 LARGEST_DESCRIPTION = 2**28
 
@@ -155,8 +158,9 @@ def _described(name: str, path: Path, size: int, changed: float) -> RunEntry:
             return RunEntry(name, "running" if held else "never began", bytes=size, changed=changed)
         raise DataError(f"it has no {CONFIG}")
     values, environment = read_values(path / CONFIG), read_environment(path)
-    model, train = (values.get(section) or {} for section in ("model", "train"))
-    total = environment.total_steps or train.get("steps")
+    model, train = (shape_json(values.get(name, {}), dict[str, Any], f"{path / CONFIG}: {name}") for name in SECTIONS)
+    asked = train.get("steps")
+    total = environment.total_steps or (asked if isinstance(asked, int) else None)
     records = read_tail(path / METRICS) if (path / METRICS).is_file() else []
     last = last_of(records)
     saved = _saved_best(path)
@@ -165,13 +169,13 @@ def _described(name: str, path: Path, size: int, changed: float) -> RunEntry:
     return RunEntry(
         name,
         state,
-        recipe=recipe_name(path) or str(model.get("family", "")),
-        family=str(model.get("family", "")),
-        task=str(values.get("task", "language_modeling")),
+        recipe=printable(recipe_name(path) or str(model.get("family", ""))),
+        family=printable(str(model.get("family", ""))),
+        task=printable(str(values.get("task", "language_modeling"))),
         step=step,
         total_steps=total,
         loss=last.loss,
-        measure=saved.measure if saved else "",
+        measure=printable(saved.measure) if saved else "",
         best=saved.best.get(saved.measure) if saved else None,
         best_step=saved.best_step if saved and saved.best else None,
         speed=last.speed,
@@ -209,7 +213,7 @@ def last_of(records: Sequence[Record]) -> LastRecords:
     losses: list[tuple[int, Any]] = []
     for record in records:
         if record.get("metric") == ATTEMPT:
-            after = int(record.get("metadata", {}).get("after_step", 0))
+            after = shape_json(record.get("metadata"), AttemptBegins, "the record that begins an attempt").after_step
             losses = [(step, loss) for step, loss in losses if step <= after]
             found.step, found.has_ended = after, False
         elif record["type"] == "LOG" and "metric" not in record:

@@ -45,6 +45,19 @@ class Bucket:
         value, broken = (point.value, None) if finite else (0.0, point)
         return cls(point, point, point, point, value, int(finite), broken)
 
+    def take(self, point: Point) -> None:
+        """Take in the next value."""
+        self.last = point
+        if not math.isfinite(point.value):
+            self.broken = point
+            return
+        if not self.count or point.value < self.low.value:
+            self.low = point
+        if not self.count or point.value > self.high.value:
+            self.high = point
+        self.total += point.value
+        self.count += 1
+
     def merge(self, later: Bucket) -> None:
         """Take in what came after."""
         self.last = later.last
@@ -77,22 +90,21 @@ class Series:
     def add(self, point: Point) -> None:
         self.count += 1
         self.last = point
-        self._place(point.step // self._span, Bucket.of(point))
+        there = self._buckets.get(point.step // self._span)
+        if there is not None:
+            there.take(point)
+            return
+        self._buckets[point.step // self._span] = Bucket.of(point)
         while len(self._buckets) > self._most:
             self._widen()
-
-    def _place(self, key: int, bucket: Bucket) -> None:
-        there = self._buckets.get(key)
-        if there is None:
-            self._buckets[key] = bucket
-        else:
-            there.merge(bucket)
 
     def _widen(self) -> None:
         self._span *= 2
         buckets, self._buckets = self._buckets, {}
         for key in sorted(buckets):
-            self._place(key // 2, buckets[key])
+            there = self._buckets.setdefault(key // 2, buckets[key])
+            if there is not buckets[key]:
+                there.merge(buckets[key])
 
     @property
     def is_thinned(self) -> bool:

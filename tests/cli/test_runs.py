@@ -57,7 +57,7 @@ def test_the_list_is_filtered_and_sorted(runs: Path, capsys: pytest.CaptureFixtu
         return [one["name"] for one in json.loads(printed(capsys, "runs", "list", "--json", *arguments))]
 
     assert names("--state", "failed", "--sort", "name") == ["runs/killed", "runs/saved"]
-    assert names("--state", "failed", "never began", "--sort", "steps")[-1] == "runs/begun"
+    assert names("--state", "failed", "never-began", "--sort", "steps")[-1] == "runs/begun"
     assert names("--recipe", "bert") == names("--recipe", "bert/tiny") == ["runs/killed"]
     assert names("--recipe", "gpt2/tiny", "--sort", "loss")[0] == "runs/a"
     assert set(names("runs/a", "runs/b")) == {"runs/a", "runs/b"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from rich.text import Text
 
@@ -97,11 +98,15 @@ class Canvas:
             self.cells[row, round(x * (self.width - 1))] = mark, -1
 
     def row(self, row: int, has_colors: bool) -> Iterator[tuple[str, str]]:
-        """The characters of a row, each with its style."""
-        for column in range(self.width):
-            shown, number = self.cells.get((row, column), (" ", -1))
-            style = "" if not has_colors else "dim" if number < 0 else COLORS[number % len(COLORS)]
-            yield (chr(BRAILLE + shown) if isinstance(shown, int) else shown), style
+        """The characters of a row in pieces of one style."""
+        cells = [self._cell(row, column, has_colors) for column in range(self.width)]
+        for style, piece in groupby(cells, key=lambda cell: cell[1]):
+            yield "".join(shown for shown, _ in piece), style
+
+    def _cell(self, row: int, column: int, has_colors: bool) -> tuple[str, str]:
+        shown, number = self.cells.get((row, column), (" ", None))
+        style = COLORS[number % len(COLORS)] if has_colors and number is not None and number >= 0 else ""
+        return chr(BRAILLE + shown) if isinstance(shown, int) else shown, style
 
 
 def _row(frame: Frame, value: float, height: int) -> int:
