@@ -257,6 +257,8 @@ def value_format(metric: str, units: Mapping[str, str]) -> Callable[[float], str
         return show.flops if unit == "FLOP/s" else show.rate
     if metric.endswith("utilisation"):
         return show.percent
+    if metric.rpartition(".")[2] == "lr":
+        return lambda rate: f"{rate:.3g}"
     return general
 
 

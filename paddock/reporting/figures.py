@@ -75,6 +75,7 @@ def figure_of(runs: Sequence[RunCurves], metric: str, view: View, *, both: float
         y_format=tick_format(metric, units),
         is_logarithmic=view.is_logarithmic,
         x_name=view.axis,
+        counts_time=view.axis == "time",
         x_format=axis_format(view.axis),
         marks=[mark for number, run in having for mark in _marks(number, run, names[number], view.axis)],
         has_legend=both is None and len(having) > 1,

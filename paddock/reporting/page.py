@@ -129,7 +129,11 @@ def _curves(report: Report) -> list[str]:
     parts += [_curve(report, metric, axes, window) for metric in principal]
     folded = [_curve(report, metric, axes, window) for metric in report.metrics if metric not in principal]
     if folded:
-        parts += [f"<details><summary>{len(folded)} more curves</summary>", *folded, "</details>"]
+        parts += [
+            f"<details><summary>{len(folded)} more curve{'s' * (len(folded) > 1)}</summary>",
+            *folded,
+            "</details>",
+        ]
     return [*parts, "</div>"]
 
 

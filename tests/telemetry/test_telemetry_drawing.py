@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from paddock.errors import MachineError
 from paddock.telemetry.drawing.characters import BRAILLE, LETTERS, MARKS, Look, draw_characters
-from paddock.telemetry.drawing.plots import WIDTH, Line, Mark, Plot, colored
+from paddock.telemetry.drawing.plots import WIDTH, Frame, Line, Mark, Plot, colored, x_ticks
 from paddock.telemetry.drawing.png import SCALE, paint
 from paddock.telemetry.drawing.svg import LIGHT, draw, draw_sheet
 
@@ -140,3 +140,12 @@ def test_names_of_many_curves_take_several_rows() -> None:
 
 def test_later_tones_are_dashed() -> None:
     assert colored(0) == ("first", False) and colored(8) == ("first", True)
+
+
+@pytest.mark.parametrize(
+    "longest, names",
+    [(100, [0, 30, 60, 90]), (7000, [0, 1800, 3600, 5400]), (4e5, [0, 86400, 172800, 259200])],
+)
+def test_times_are_round_as_clocks_are(longest: float, names: list[float]) -> None:
+    plot = Plot("loss", [Line("a", {0.0: 1.0, float(longest): 2.0})], counts_time=True)
+    assert x_ticks(plot, Frame.around(plot), 5)[:4] == names

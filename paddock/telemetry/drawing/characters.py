@@ -13,7 +13,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from paddock.telemetry.drawing.plots import Frame, Line, Plot, ticks
+from paddock.telemetry.drawing.plots import Frame, Line, Plot, x_ticks
 
 COLORS = ("cyan", "yellow", "green", "magenta", "red", "blue", "white", "bright_black")
 """Of curves, in their order."""
@@ -50,9 +50,9 @@ def draw_characters(plot: Plot, look: Look) -> list[Text]:
         if frame.x_range[0] <= mark.x <= frame.x_range[1]:
             canvas.upright(_share(frame, mark.x), "┊" if look.has_unicode else ":")
     for number, line in reversed(list(enumerate(plot.lines))):
-        mark = (MARKS if look.has_unicode else LETTERS)[number % len(MARKS)]
+        sign = (MARKS if look.has_unicode else LETTERS)[number % len(MARKS)]
         for (x, y), (next_x, next_y) in _segments(frame, line):
-            canvas.line(x, y, next_x, next_y, number, mark)
+            canvas.line(x, y, next_x, next_y, number, sign)
     edge, corner, level = ("┤", "└", "─") if look.has_unicode else ("|", "+", "-")
     lines = [Text(plot.title, style="bold" if look.has_colors else "")]
     for row in range(height):
@@ -140,7 +140,7 @@ def _axis(frame: Frame, plot: Plot, width: int) -> str:
     """The names of round steps where they are, and what they are, at the end."""
     end = plot.x_name
     room = [" "] * width
-    for step in ticks(*frame.x_range, most=max(2, min(6, width // 12))):
+    for step in x_ticks(plot, frame, max(2, min(6, width // 12))):
         name = plot.x_format(step)
         first = min(max(round(_share(frame, step) * (width - 1)) - len(name) // 2, 0), width - len(name))
         free = first >= 0 and first + len(name) < width - len(end) - 1

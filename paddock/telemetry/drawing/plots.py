@@ -21,6 +21,8 @@ LARGEST = 1e300
 LEGEND = 52
 """Characters of the names in a row, together."""
 TICKS = 6
+SPANS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+"""Seconds between two names on an axis of time."""
 Tone = Literal["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "soft"]
 TONES: tuple[Tone, ...] = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 """Of curves, in their order; then they begin again, dashed."""
@@ -69,6 +71,8 @@ class Plot:
     """A horizontal line, beyond which values are bad."""
     limit_name: str = ""
     x_name: str = "step"
+    counts_time: bool = False
+    """Whether the axis is of seconds, which make round numbers of minutes and hours."""
     x_format: Callable[[float], str] = lambda step: f"{int(step):,}" if step < 100_000 else count(step)
     marks: Sequence[Mark] = ()
     has_legend: bool = True
@@ -220,6 +224,15 @@ def ticks(low: float, high: float, most: int = TICKS) -> list[float]:
     return [round(number * step, 12) if step < 1 else number * step for number in range(first, last + 1)]
 
 
+def x_ticks(plot: Plot, frame: Frame, most: int) -> list[float]:
+    """Round numbers of whatever the horizontal axis counts."""
+    low, high = frame.x_range
+    if not plot.counts_time or high - low > most * SPANS[-1]:
+        return ticks(low, high, most)
+    span = next(span for span in SPANS if span * most >= high - low)
+    return [float(number * span) for number in range(math.ceil(low / span), math.floor(high / span) + 1)]
+
+
 def _grid(frame: Frame, plot: Plot) -> Iterator[Shape]:
     right, before = WIDTH - RIGHT, ""
     for value in frame.y_ticks():
@@ -229,7 +242,7 @@ def _grid(frame: Frame, plot: Plot) -> Iterator[Shape]:
             yield Words((LEFT - 8, height), name, anchor="end", is_centred=True)
         before = name
     yield Stroke([(LEFT, frame.ground), (right, frame.ground)], "axis", "soft", 1)
-    for step in ticks(*frame.x_range, most=5):
+    for step in x_ticks(plot, frame, 5):
         if step == int(step):
             yield Words((frame.x(step), frame.ground + 20), plot.x_format(step), anchor="middle")
     yield Words((right, plot.height - 6), plot.x_name, anchor="end")

@@ -65,10 +65,10 @@ def _paint(canvas: ImageDraw, shape: Shape, down: float) -> None:
                 for x, y in (at(piece[0]), at(piece[-1])):
                     canvas.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), fill=color)
     else:
-        color = LIGHT["bad" if shape.kind == "over" else "ink" if shape.kind in ("name", "title") else "soft"]
+        tone = LIGHT["bad" if shape.kind == "over" else "ink" if shape.kind in ("name", "title") else "soft"]
         anchor = ANCHORS[shape.anchor] + ("m" if shape.is_centred else "s")
         font = _font((15 if shape.kind == "title" else 13) * factor)
-        canvas.text(at(shape.at), shape.text, fill=color, font=font, anchor=anchor)
+        canvas.text(at(shape.at), shape.text, fill=tone, font=font, anchor=anchor)
 
 
 def _font(size: int) -> FreeTypeFont | ImageFont:
