@@ -90,7 +90,7 @@ def train(
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    job = Job(recipe, arithmetic, process_counts(launch), resumes)
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, name)
     with outliving_readers():
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
 
@@ -104,6 +104,8 @@ class Job:
     processes: dict[str, int]
     """How many there are, as launch options."""
     resumes: bool
+    name: str
+    """What the user named: a recipe, or the run that goes on."""
 
 
 def _start(
@@ -122,7 +124,7 @@ def _start(
     from paddock.training.run_lock import locked
 
     number = next(_runs_of_this_process)
-    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes}
+    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
     with ExitStack() as stack:
 
         def decide() -> str:
@@ -192,7 +194,7 @@ def set_up(job: Job, run_dir: Path) -> int:
 
 def _environment(job: Job) -> dict[str, Any]:
     """What is kept of how a run was started; `paddock resume` starts as many processes again."""
-    return {"command": redacted(sys.argv), "processes": job.processes}
+    return {"command": redacted(sys.argv), "recipe": job.name, "processes": job.processes}
 
 
 def _check_beginning(run_dir: Path) -> None:
@@ -291,7 +293,7 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
             return
         stack.enter_context(locked(run_dir, _verb(payload["resumes"])))
         counts = process_counts(LaunchOptions())
-        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"])
+        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"], payload["name"])
         attempt = begin_attempt(run_dir, to_yaml(recipe), _environment(job)) if is_restart else set_up(job, run_dir)
         note(topic)
 

@@ -234,11 +234,12 @@ def last_of(records: Sequence[Record]) -> LastRecords:
 
 
 def recipe_name(path: Path) -> str:
-    """The recipe that a run was begun with, as its first command named it; none, if Python began it."""
+    """The recipe that a run was begun with, as it was named; older runs have it in their first command alone."""
     for folder in (path / ATTEMPTS / "1", path):
         try:
-            words = read_document(folder / ENVIRONMENT, _Commanded, max_bytes=LARGEST).command
-            name = take_recipe(words[2:])[0] if words[1:2] == ["train"] else None
+            said = read_document(folder / ENVIRONMENT, _Begun, max_bytes=LARGEST)
+            words = said.command
+            name = said.recipe or (take_recipe(words[2:])[0] if words[1:2] == ["train"] else None)
         except UserError:
             continue
         if name is not None:
@@ -246,8 +247,9 @@ def recipe_name(path: Path) -> str:
     return ""
 
 
-class _Commanded(Document):
+class _Begun(Document):
     command: list[str] = []  # noqa: RUF012 - pydantic copies it
+    recipe: str | None = None
 
 
 def attempt_numbers(path: Path) -> list[int]:

@@ -146,10 +146,17 @@ def test_the_recipe_is_that_of_the_first_command(tmp_path: Path) -> None:
     MadeRun(tmp_path / "flag").attempt(range(1, 3), environment=named)
     MadeRun(tmp_path / "yaml").attempt(range(1, 3), environment={"command": ["paddock", "train", "a/mine.yaml"]})
     MadeRun(tmp_path / "python").attempt(range(1, 3), environment={"command": ["script.py"]})
+    MadeRun(tmp_path / "named").attempt(range(1, 3), environment={"command": ["script.py"], "recipe": "gpt2/345m"})
     made = MadeRun(tmp_path / "resumed").attempt(range(1, 3)).attempt(range(3, 5))
     assert made.attempts == 2
     names = {path.name: describe_run(str(path)).recipe for path in tmp_path.iterdir()}
-    assert names == {"flag": "gpt2/tiny", "yaml": "mine", "python": "gpt2", "resumed": "gpt2/tiny"}
+    assert names == {
+        "flag": "gpt2/tiny",
+        "yaml": "mine",
+        "python": "gpt2",
+        "named": "gpt2/345m",
+        "resumed": "gpt2/tiny",
+    }
 
 
 def test_a_wrong_name_is_told_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
