@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
     from paddock.reporting.figures import View
 
     form = form_of(options.output, "json" if options.json else options.format)
-    report = report_runs(options.runs, options.metric, View(options.x, options.smooth, options.log))
+    report = report_runs(options.runs, options.metric, View(options.x, options.smooth, options.log), form)
     output = options.output or (None if options.json or options.format else PAGE)
     if output is None:
         print_report(report, form, sys.stdout)

@@ -323,7 +323,12 @@ def plot(arguments: list[str]) -> None:
     from paddock.jobs.report import form_of, print_report, report_runs, save_report
 
     form = "json" if options.output is None else form_of(options.output, None)
-    report = report_runs(options.runs, [options.metric] if options.metric else [], view)
+    for name in ("width", "height"):
+        if getattr(options, name) is not None:
+            raise ConfigError(
+                f"--{name} would be ignored", why="it is of the drawing in a terminal", fix="leave it out"
+            )
+    report = report_runs(options.runs, [options.metric] if options.metric else [], view, form)
     report = report if options.metric else report.of_loss()
     if options.output is None:
         print_report(report, form, sys.stdout)

@@ -13,6 +13,8 @@ from paddock.reporting.report import Report, read_report
 from paddock.reporting.writing import BINARY, WRITERS
 
 PAGE = Path("report.html")
+RAW = ("csv", "json")
+"""Forms that have what was recorded, and are not drawn."""
 
 
 def form_of(output: Path | None, form: str | None) -> str:
@@ -30,8 +32,13 @@ def form_of(output: Path | None, form: str | None) -> str:
     return ending
 
 
-def report_runs(names: Sequence[str], metrics: Sequence[str], view: View) -> Report:
+def report_runs(names: Sequence[str], metrics: Sequence[str], view: View, form: str) -> Report:
     """Read the runs of a report."""
+    if form in RAW and view != View():
+        raise ConfigError(
+            f"--x, --smooth and --log would be ignored: a report as {form} has the numbers as they were recorded",
+            fix="leave them out, or write .html, .svg or .png",
+        )
     if not names:
         raise ConfigError("paddock report needs a run", fix="paddock report RUN… --output report.html")
     return read_report(names, metrics, view)

@@ -13,7 +13,7 @@ from paddock import __version__
 from paddock.reporting.curves import Axis, common_axes
 from paddock.reporting.figures import View, figure_of, smoothing_of
 from paddock.reporting.listing import RunEntry
-from paddock.reporting.report import Report, is_principal
+from paddock.reporting.report import Report
 from paddock.telemetry import format as show
 from paddock.telemetry.drawing import pages
 from paddock.telemetry.drawing.plots import Frame, colored
@@ -124,7 +124,7 @@ def _curves(report: Report) -> list[str]:
     """Every metric; those that few look at are folded."""
     axes = list(common_axes(report.runs))
     window = report.view.smoothing or smoothing_of(report.runs)
-    principal = [metric for metric in report.metrics if is_principal(metric)] or list(report.metrics)
+    principal = report.principal
     parts = ['<div class="curves">']
     parts += [_curve(report, metric, axes, window) for metric in principal]
     folded = [_curve(report, metric, axes, window) for metric in report.metrics if metric not in principal]

@@ -14,9 +14,10 @@ from paddock.reporting.figures import View, figure_of
 from paddock.reporting.listing import RunEntry, describe_run, is_run
 from paddock.telemetry.drawing.plots import Plot
 
-PRINCIPAL = ("train.loss", "val.", "train.grad_norm", "train.lr", "train.tokens_per_second", "train.ips")
-PRINCIPAL_ENDS = ("utilisation", "memory", "loss")
-SECONDARY = ("per_device",)
+MOST_LOOKED_AT = ("train.loss", "val.", "train.grad_norm", "train.lr", "train.tokens_per_second", "train.ips")
+MOST_LOOKED_AT_ENDS = ("utilisation", "memory", "loss")
+"""What people look at first: how the names of metrics begin or end."""
+LESS_LOOKED_AT_ENDS = ("per_device",)
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class Report:
     entries: tuple[RunEntry | None, ...]
     """What is known of each besides its curves; nothing of a log."""
     metrics: tuple[str, ...]
+    are_named: bool
+    """Whether somebody named just these metrics."""
     view: View
 
     def of_loss(self) -> Report:
         """The same of the loss alone."""
-        return replace(self, metrics=(default_metric(self.runs),))
+        return replace(self, metrics=(default_metric(self.runs),), are_named=True)
 
     @cached_property
     def beside(self) -> Beside:
@@ -46,14 +49,17 @@ class Report:
 
     @property
     def principal(self) -> list[str]:
+        """Those that people look at first, and all that somebody named."""
+        if self.are_named:
+            return list(self.metrics)
         found = [metric for metric in self.metrics if is_principal(metric)]
         return found or list(self.metrics)
 
 
 def is_principal(metric: str) -> bool:
     """Whether a metric is one that people look at first."""
-    begins, ends = metric.startswith(PRINCIPAL), metric.endswith(PRINCIPAL_ENDS)
-    return (begins or ends) and not metric.endswith(SECONDARY)
+    begins, ends = metric.startswith(MOST_LOOKED_AT), metric.endswith(MOST_LOOKED_AT_ENDS)
+    return (begins or ends) and not metric.endswith(LESS_LOOKED_AT_ENDS)
 
 
 def read_report(names: Sequence[str], wanted: Sequence[str], view: View) -> Report:
@@ -62,7 +68,7 @@ def read_report(names: Sequence[str], wanted: Sequence[str], view: View) -> Repo
     view.check(runs)
     entries = tuple(describe_run(run.name) if is_run(run.path) else None for run in runs)
     metrics = tuple(chosen_metrics(runs, wanted))
-    return Report(tuple(shared_names(list(names))), runs, entries, metrics, view)
+    return Report(tuple(shared_names(list(names))), runs, entries, metrics, bool(wanted), view)
 
 
 def report_values(report: Report) -> dict[str, Any]:

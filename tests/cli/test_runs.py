@@ -137,6 +137,8 @@ def test_forms_of_a_plot(runs: Path, capsys: pytest.CaptureFixture[str]) -> None
     found = json.loads(Path("out/loss.json").read_text())
     assert list(found["runs"][0]["metrics"]) == ["train.loss"]
     assert "svg" in printed(capsys, "runs", "plot", "runs/a", "--output", "loss.pdf", code=2)
+    assert "ignored" in printed(capsys, "runs", "plot", "runs/a", "--json", "--smooth", "5", code=2)
+    assert "ignored" in printed(capsys, "runs", "plot", "runs/a", "--output", "a.svg", "--width", "50", code=2)
 
 
 class Outside(HTMLParser):
@@ -203,6 +205,8 @@ def test_forms_of_a_report(runs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert found["differences"] == {"optimizer.lr": [0.002, 0.01]}
     assert [one["restarts"] for one in found["runs"]] == [[], [{"attempt": 2, "after_step": 40}]]
     assert printed(capsys, "report", "runs/a", "--format", "svg").startswith("<svg")
+    named = printed(capsys, "report", "runs/a", "--metric", "train.step_time", "train.loss", "--format", "svg")
+    assert "train.step_time</text>" in named and "train.loss</text>" in named
     assert "goes to a file" in printed(capsys, "report", "runs/a", "--format", "png", code=2)
     assert "needs a run" in printed(capsys, "report", code=2)
     printed(capsys, "report", "runs/a", "--output", "picture.bin", "--format", "png")
