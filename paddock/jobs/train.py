@@ -68,6 +68,7 @@ def train(
     that it makes itself; `on_metrics` hear of its records, wherever it runs. One who `resumes` a run wants it to get
     further: that it is at its end is then an error."""
     from paddock.devices import select
+    from paddock.telemetry.trackers import check_tracker
 
     launch.check()
     world_size = world_of(launch)
@@ -86,11 +87,12 @@ def train(
     node_counts = _node_counts(recipe, launch)
     arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
     check_device(recipe.parallel, select(recipe.train.device))
+    check_tracker(recipe.log.track)
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    job = Job(recipe, arithmetic, process_counts(launch), resumes, node_counts)
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts)
     with outliving_readers():
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
 
@@ -104,6 +106,8 @@ class Job:
     processes: dict[str, int]
     """How many there are, as launch options."""
     resumes: bool
+    name: str
+    """What the user named: a recipe, or the run that goes on."""
     node_counts: Sequence[int]
     """Numbers of machines on which it can be trained."""
 
@@ -140,7 +144,7 @@ def _start(
     from paddock.training.run_lock import locked
 
     number = next(_runs_of_this_process)
-    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes}
+    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
     with ExitStack() as stack:
 
         def decide() -> str:
@@ -211,7 +215,7 @@ def set_up(job: Job, run_dir: Path) -> int:
 
 def _environment(job: Job) -> dict[str, Any]:
     """What is kept of how a run was started; `paddock resume` starts as many processes again."""
-    return {"command": redacted(sys.argv), "processes": job.processes}
+    return {"command": redacted(sys.argv), "recipe": job.name, "processes": job.processes}
 
 
 def _check_beginning(run_dir: Path) -> None:
@@ -315,7 +319,7 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
             return
         stack.enter_context(joined(run_dir) if attempt else locked(run_dir, _verb(payload["resumes"])))
         counts = process_counts(LaunchOptions())
-        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"], ())
+        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"], payload["name"], ())
         facts = _environment(job) | ({} if restart is None else {"restart": restart})
         attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)
         if restart is None:
@@ -371,6 +375,7 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
     from paddock.telemetry.jsonl import JsonLinesSink
     from paddock.telemetry.logfile import LogFileSink
     from paddock.telemetry.tensorboard import TensorBoardSink
+    from paddock.telemetry.trackers import Tracked, TrackerSink
 
     if not run.world.is_main:
         return []
@@ -384,6 +389,8 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
         sinks.append(LogFileSink(Path(log.file), run.total_steps))
     if log.tensorboard:
         sinks.append(TensorBoardSink(run.run_dir / "tensorboard", resume_step=step))
+    if log.track is not None:
+        sinks.append(TrackerSink(log.track, Tracked(run.run_dir, log.project, run.recipe.to_dict())))
     return sinks
 
 
