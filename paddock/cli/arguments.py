@@ -18,7 +18,7 @@ from paddock.config.load import load_recipe, load_without_validation, recipe_nam
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
-from paddock.launch.options import LaunchOptions
+from paddock.launch.options import LaunchOptions, node_range
 from paddock.launch.placement.find import placed
 
 Options = TypeVar("Options")
@@ -81,7 +81,7 @@ def apply_flags(
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
     words = [name, *flags]
-    flags, notes = translate(flags, recipe)
+    flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
     command = make_dataclass(
@@ -120,7 +120,7 @@ def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) ->
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     if launch.simulate_nodes is not None and command is not None:
-        from paddock.launch.simulated import simulate
+        from paddock.launch.starters.simulated import simulate
 
         raise SystemExit(simulate(command, launch))
     return launch

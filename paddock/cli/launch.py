@@ -70,7 +70,7 @@ def hostfile(arguments: list[str], command: Command) -> int:
     if options.print:
         print("\n".join(shlex.join(program.command) for program in programs))
         return 0
-    from paddock.launch.programs import run_together
+    from paddock.launch.starters.programs import run_together
 
     return run_together(programs)
 

@@ -53,14 +53,12 @@ def join_job(store: TCPStore, options: LaunchOptions) -> None:
     """Take this launcher's place in the job that meets at a store, or raise: it is another job, or the place is
     taken. Doing so again changes nothing."""
     mine = _described(options, os.environ)
-    if options.node_rank == 0:
-        store.set(JOB, json.dumps(mine))
-    else:
-        theirs = _job_at(store)
-        names = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
-        if names:
-            why = "; ".join(f"{name} is {theirs.get(name)} there, and {mine.get(name)} here" for name in names)
-            raise _refused(store, f"machine {options.node_rank} does not fit the job that", why)
+    theirs = _job_at(store, mine if options.node_rank == 0 else None)
+    if names := [name for name in mine | theirs if mine.get(name) != theirs.get(name)]:
+        why = "; ".join(f"{name} is {theirs.get(name)} there, and {mine.get(name)} here" for name in names)
+        raise _refused(store, f"machine {options.node_rank} does not fit the job that", why)
+    if options.max_restarts:  # another machine may come in place of one that is lost: the council knows who is
+        return
     if (holder := _take_place(store, f"paddock/place/{options.node_rank}")) != _me():
         why = f"--node-rank {options.node_rank} is {holder}, and this is {_me()}"
         raise _refused(store, f"there is a machine {options.node_rank} already in the job that", why)
@@ -87,8 +85,11 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def _job_at(store: TCPStore) -> dict[str, Any]:
-    """What machine 0 says of its job, first of all."""
+def _job_at(store: TCPStore, mine: Mapping[str, str] | None) -> dict[str, Any]:
+    """What a machine 0 has said of the job, first of all; it says `mine`, if it is the first one."""
+    if mine is not None:
+        said = store.compare_set(JOB, "", json.dumps(mine))
+        return parse_document(said, dict[str, Any], "what machine 0 says of its job")
     deadline = time.monotonic() + SECONDS_TO_SAY
     while not store.check([JOB]):
         if time.monotonic() > deadline:
@@ -114,7 +115,10 @@ def _described(options: LaunchOptions, environment: Mapping[str, str]) -> dict[s
     """What is the same on all machines of a job."""
     said = {"--nnodes": str(options.nnodes), "--nproc-per-node": str(options.nproc_per_node)}
     program = Path(sys.argv[0])
-    if "paddock" in (program.name, program.parent.name):  # another program's words may differ by machine
+    if program.name == "paddock" or program.parts[-2:] == (
+        "paddock",
+        "__main__.py",
+    ):  # another program's words may differ by machine
         said["command"] = " ".join(["paddock", *sys.argv[1:2], *(Path(word).name for word in sys.argv[2:3])])
     if "SLURM_JOB_ID" in environment:
         said["SLURM_JOB_ID"] = environment["SLURM_JOB_ID"]

@@ -136,6 +136,12 @@ def _await_name(address: str) -> None:
 
 def could_not_meet(where: str, error: Exception) -> MachineError:
     """What to say when the store cannot be opened or reached, or has gone, or not everybody came."""
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return MachineError(
+            f"the processes could not meet at {where}",
+            why="the port is in use: another process listens there, such as another job, or a machine 0 of this one",
+            fix="give all machines of this job another port: --master-port",
+        )
     return machine_lacks(error) or MachineError(
         f"the processes could not meet at {where}",
         why=(str(error).splitlines() or [type(error).__name__])[0],
@@ -152,7 +158,7 @@ def serve_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPSto
 
     if (serving := _servers.get(port)) is not None:
         return serving
-    listening = _listen(address, port)
+    listening = listen(address, port)
     _check_descriptors()
     bound, port = listening.getsockname()[:2]
     store = TCPStore(bound, port, is_master=True, timeout=timeout, master_listen_fd=listening.detach())
@@ -172,7 +178,8 @@ def _check_descriptors() -> None:
             os.close(descriptor)
 
 
-def _listen(address: str, port: int) -> socket.socket:
+def listen(address: str, port: int) -> socket.socket:
+    """A socket at an address of this machine, at which others reach it."""
     try:
         family, *_, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         if ip_address(where[0]).is_loopback and not _says_loopback(address):
@@ -182,12 +189,6 @@ def _listen(address: str, port: int) -> socket.socket:
             )
         return socket.create_server(where[:2], family=family)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise MachineError(
-                f"the processes could not meet at {address}: port {port} is in use",
-                why="another process listens there, such as another job, or a machine 0 of this job that runs already",
-                fix=f"give all machines of this job another port: --master-port {port % 65535 + 1}",
-            ) from error
         if error.errno != errno.EADDRNOTAVAIL:
             raise
         raise MachineError(
@@ -195,6 +196,17 @@ def _listen(address: str, port: int) -> socket.socket:
             why="the processes meet at machine 0 (rank 0), and this is it",
             fix="name an address of this machine, at which the others reach it",
         ) from error
+
+
+def is_own_address(address: str) -> bool:
+    """Whether an address, or what a name stands for here, is one of this machine's."""
+    try:
+        family, *_, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(where)
+    except OSError:
+        return False
+    return True
 
 
 def _says_loopback(address: str) -> bool:

@@ -14,7 +14,7 @@ from torch.distributed import TCPStore
 from paddock.errors import MachineError
 from paddock.launch import membership
 from paddock.launch.membership import Launcher, join_job, tell_of_refusals
-from paddock.launch.nodes import agreed, open_store
+from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.parallel import rendezvous
 from paddock.parallel.rendezvous import connect_store, serve_store
@@ -117,12 +117,21 @@ def test_a_job_goes_on_when_a_stranger_was_sent_away(capsys: pytest.CaptureFixtu
 
         leading = other.submit(lead)
         stranger = LaunchOptions(2, 2, 1, "127.0.0.1", port)
-        with pytest.raises(MachineError, match="does not fit"):
-            open_store(stranger)
+        with pytest.raises(MachineError, match="does not fit"), agreed(stranger, lambda: "", print):
+            pass
         with agreed(LaunchOptions(1, 2, 1, "127.0.0.1", port), lambda: "", lambda _: None) as decided:
             assert decided == "runs/one"
         assert leading.result() == "runs/one"
     assert "was sent away" in capsys.readouterr().err
+
+
+def test_where_another_machine_may_come_for_a_lost_one_the_council_knows_who_is_there(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join_job(store, two(0, max_restarts=1))
+    join_job(store, two(1, max_restarts=1))
+    someone_else(monkeypatch)
+    join_job(store, two(1, max_restarts=1))
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -130,9 +139,11 @@ def test_a_port_in_use_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(MachineError, match=f"could not meet at 127.0.0.1: port {port} is in use") as caught:
-            serve_store("127.0.0.1", port)
-    assert "--master-port" in caught.value.fix and "another job" in caught.value.why
+        first = LaunchOptions(nnodes=2, master_addr="127.0.0.1", master_port=port)
+        with pytest.raises(MachineError) as caught, agreed(first, lambda: "", print):
+            pass
+    assert caught.value.what == f"the processes could not meet at 127.0.0.1, port {port}"
+    assert "--master-port" in caught.value.fix and "in use" in caught.value.why
 
 
 def test_an_address_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,9 @@ def placed(
         if ignored := [other for other in (*own, "--master-port") if other in given and other in own]:
             what = f"{' and '.join(ignored)} would be ignored"
             raise ConfigError(what, why=f"{flag} says it already", fix=f"leave {' and '.join(ignored)} out")
+    if forms and options.min_nodes is not None:
+        why = "machines of an elastic job are numbered as they come"
+        raise ConfigError(f"{forms[0]} and --nnodes MIN:MAX exclude each other", why=why, fix="choose one")
     if options.device_range is not None and options.rank_table is None:
         raise ConfigError("--device-range is for --rank-table, and would be ignored", fix="add --rank-table FILE")
     if options.node_ips is not None:
@@ -46,7 +49,7 @@ def placed(
         if options.simulate_nodes < 2:
             raise bad_value("--simulate-nodes", options.simulate_nodes, "several are simulated", "--simulate-nodes 2")
         return replace(options, nnodes=options.simulate_nodes), []
-    if under_torchrun() or not {"--node-rank", "--master-addr"}.isdisjoint(given):
+    if under_torchrun() or options.min_nodes is not None or not {"--node-rank", "--master-addr"}.isdisjoint(given):
         return options, []
     return _from_environment(options, "--nnodes" in given, environment)
 

@@ -1,1 +1,1 @@
-"""What starts `paddock` commands elsewhere: job scripts, manifests, ssh, containers."""
+"""What starts `paddock` commands on other machines, or as if there were some: scripts, manifests, ssh, containers."""

@@ -14,8 +14,8 @@ import tyro
 from paddock.documents import read_text
 from paddock.errors import ConfigError, DataError
 from paddock.launch.options import DEFAULT_PORT
-from paddock.launch.programs import Program
 from paddock.launch.starters.command import Command
+from paddock.launch.starters.programs import Program
 
 LARGEST = 2**22
 HOST = re.compile(

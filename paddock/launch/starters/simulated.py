@@ -1,6 +1,6 @@
 """Several machines on one, to try it: a launcher for each, in a process of its own, as they would be elsewhere.
 
-`python -m paddock.launch.simulated PARENT WORD…` is such a launcher: `paddock WORD…` that ends with its parent.
+`python -m paddock.launch.starters.simulated PARENT WORD…` is such a launcher: `paddock WORD…`, ending with its parent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from paddock.launch.environment import num_cores
 from paddock.launch.options import LaunchOptions
-from paddock.launch.programs import Program, run_together
+from paddock.launch.starters.programs import Program, run_together
 from paddock.launch.worker import die_with_parent
 
 MEETING = "127.0.0.1"

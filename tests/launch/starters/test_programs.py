@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import MachineError
-from paddock.launch import programs
 from paddock.launch.options import LaunchOptions
-from paddock.launch.programs import Program, run_together
-from paddock.launch.simulated import _environment, without_flag
+from paddock.launch.starters import programs
+from paddock.launch.starters.programs import Program, run_together
+from paddock.launch.starters.simulated import _environment, without_flag
 from paddock.testing.processes import is_gone, wait_for
 
 
@@ -51,7 +51,7 @@ def test_one_that_cannot_be_started_takes_the_others_along() -> None:
 
 PARENT = """
 import sys
-from paddock.launch.programs import Program, run_together
+from paddock.launch.starters.programs import Program, run_together
 child = "import os, pathlib, signal, sys; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); "
 waits = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(8)); signal.pause()"
 reads = "sys.stdin.read(); sys.exit(8)"
@@ -85,7 +85,7 @@ def test_a_command_without_a_flag() -> None:
 
 
 def test_simulated_machines_share_the_real_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paddock.launch.simulated.num_cores", lambda: 16)
+    monkeypatch.setattr("paddock.launch.starters.simulated.num_cores", lambda: 16)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # whatever the user has said stays
     seen = _environment(LaunchOptions(nproc_per_node=2, nnodes=2), 1)
