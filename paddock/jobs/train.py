@@ -20,6 +20,7 @@ from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import user_path
+from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
@@ -58,7 +59,7 @@ def train(
     name: str,
     recipe: Recipe,
     launch: LaunchOptions,
-    run_dir: Path | None,
+    run_dir: str | Path | None,
     *,
     callbacks: Sequence[Callback] = (),
     on_metrics: Sequence[OnMetrics] = (),
@@ -77,8 +78,11 @@ def train(
             why=f"{launch.world_size} others are started, and would not have it",
             fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
         )
+    recipe, run_dir, remote = find_place(recipe, run_dir)
     own, source = recipe.tokenizer, recipe.checkpoint.load
     goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
+    if remote is not None:
+        remote.prepare(goes_on, leads=leads_job(launch))
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
     if recipe.tokenizer != own and not goes_on and not under_torchrun():
         print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
@@ -88,7 +92,7 @@ def train(
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    job = Job(recipe, arithmetic, process_counts(launch), resumes)
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, remote and str(remote.address))
     with outliving_readers():
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
 
@@ -102,6 +106,8 @@ class Job:
     processes: dict[str, int]
     """How many there are, as launch options."""
     resumes: bool
+    address: str | None = None
+    """Where a copy of its directory is kept, if it is."""
 
 
 def _start(
@@ -121,11 +127,13 @@ def _start(
 
     number = next(_runs_of_this_process)
     payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes}
+    payload["address"] = job.address
     with ExitStack() as stack:
 
         def decide() -> str:
             place = run_dir or new_run_dir(name)
             lock = stack.enter_context(locked(place, _verb(job.resumes), is_new=run_dir is None))
+            stack.enter_context(kept(job.address, place, _verb(job.resumes), job.recipe.checkpoint.keep))
             attempt = set_up(job, place)
             lock.share()
             return json.dumps([str(place), attempt])
@@ -289,7 +297,8 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
             return
         stack.enter_context(locked(run_dir, _verb(payload["resumes"])))
         counts = process_counts(LaunchOptions())
-        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"])
+        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"], payload["address"])
+        stack.enter_context(kept(job.address, run_dir, _verb(job.resumes), recipe.checkpoint.keep))
         attempt = begin_attempt(run_dir, to_yaml(recipe), _environment(job)) if is_restart else set_up(job, run_dir)
         note(topic)
 
