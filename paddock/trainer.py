@@ -235,7 +235,7 @@ def _folder(run_dir: str | Path) -> Path:
     """Where a run works: of an address, in a folder here."""
     if not is_address(run_dir):
         return Path(run_dir)
-    from paddock.training.remote_run import RemoteRun  # which needs torch
+    from paddock.training.remote.run import RemoteRun  # which needs torch
 
     return RemoteRun.at(str(run_dir)).folder
 

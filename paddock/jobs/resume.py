@@ -11,7 +11,7 @@ from paddock.jobs.train import has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
-from paddock.training.remote_run import RemoteRun
+from paddock.training.remote.run import RemoteRun
 from paddock.training.run_files import CONFIG, ENVIRONMENT, read_environment
 
 GOES_ON = {"load": "auto", "weights_only": False, "resume": False, "allow_changes": False}

@@ -15,14 +15,14 @@ from paddock.objects.address import Address, is_address
 from paddock.parallel.rendezvous import place_in_job
 
 if TYPE_CHECKING:
-    from paddock.training.remote_run import RemoteRun
+    from paddock.training.remote.run import RemoteRun
 
 
 def find_place(recipe: Recipe, run_dir: str | Path | None) -> tuple[Recipe, Path | None, RemoteRun | None]:
     """The folder in which a run works, the run in a store of which that is the part here, and the recipe: where it
     begins from another run in a store, with the address of one checkpoint, so that all processes take the same."""
     from paddock.checkpoint.stored_run import exact_source
-    from paddock.training.remote_run import RemoteRun
+    from paddock.training.remote.run import RemoteRun
 
     remote, load = None if run_dir is None else RemoteRun.of(run_dir), recipe.checkpoint.load
     if load is not None and is_address(load):
@@ -45,7 +45,7 @@ def kept(address: str | None, folder: Path, verb: str, keep: int | None) -> Iter
     if address is None:
         yield
         return
-    from paddock.training.remote_run import RemoteRun
+    from paddock.training.remote.run import RemoteRun
 
     with RemoteRun(Address.parse(address), folder).kept(verb, keep):
         yield

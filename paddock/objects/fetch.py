@@ -14,8 +14,10 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from glob import escape
 from pathlib import Path
+from threading import Event
 from time import sleep
 
 from paddock.errors import DataError, MachineError
@@ -65,9 +67,7 @@ def _copy_of(text: str) -> Path:
 
 def copied(store: Store, address: Address, entries: Sequence[Entry], below: str) -> Path:
     """The folder in which these objects lie, under their names without `below`."""
-    versions = repr((str(address), [(entry.key, entry.size, entry.etag) for entry in entries]))
-    digest = hashlib.sha256(versions.encode()).hexdigest()[:16]
-    folder = user_cache() / "objects" / f"{address.name}-{digest}"
+    folder = user_cache() / "objects" / f"{address.name}-{_digest(str(address), entries)}"
     if not folder.is_dir():
         fetch(store, entries, below, folder, str(address))
     return folder
@@ -75,29 +75,49 @@ def copied(store: Store, address: Address, entries: Sequence[Entry], below: str)
 
 def fetch(store: Store, entries: Sequence[Entry], below: str, folder: Path, title: str) -> None:
     """Fill a folder that is not there yet. Of several processes that want it at once, one does, and the others wait."""
-    partial = folder.with_name(f".{folder.name}{UNFINISHED}")
-    places = {_inside(partial, entry.key, below): entry for entry in entries}
+    unfinished = folder.with_name(f".{folder.name}-{_digest(title, entries)}{UNFINISHED}")
+    places = {_inside(unfinished, entry.key, below): entry for entry in entries}
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder.with_name(f".{folder.name}.lock"), title):
         if folder.is_dir():
             return
+        for other in folder.parent.glob(f".{escape(folder.name)}-*{UNFINISHED}"):
+            if other != unfinished:  # of what has changed there since
+                shutil.rmtree(other, ignore_errors=True)
         missing = sum(entry.size - _had(place, entry) for place, entry in places.items())
         _check_room(folder.parent, missing, title)
         with byte_progress_bar(f"fetching {title}", missing) as advance, ThreadPoolExecutor(AT_ONCE) as threads:
-            jobs = [threads.submit(_fetch_one, store, place, entry, advance) for place, entry in places.items()]
+            stop = Event()
+            tell = partial(_go_on, stop, advance)
+            jobs = [threads.submit(_fetch_one, store, place, entry, tell) for place, entry in places.items()]
             try:
                 for job in jobs:
                     job.result()
             except BaseException:
+                stop.set()
                 threads.shutdown(cancel_futures=True)
                 raise
         with disk_errors(folder):
-            sync_tree(partial)
-            os.rename(partial, folder)
+            sync_tree(unfinished)
+            os.rename(unfinished, folder)
 
 
-def _fetch_one(store: Store, place: Path, entry: Entry, advance: Callable[[int], None]) -> None:
+def _digest(title: str, entries: Sequence[Entry]) -> str:
+    """Of an address, and everything that the store says of its objects."""
+    versions = repr((title, [(entry.key, entry.size, entry.etag) for entry in entries]))
+    return hashlib.sha256(versions.encode()).hexdigest()[:16]
+
+
+def _go_on(stop: Event, advance: Callable[[int], None], count: int) -> None:
+    """After each range: tell of it, and end here, if another object has failed or somebody pressed Ctrl-C."""
+    advance(count)
+    progress()
+    if stop.is_set():
+        raise Unreachable("fetching was stopped")
+
+
+def _fetch_one(store: Store, place: Path, entry: Entry, tell: Callable[[int], None]) -> None:
     """Fetch what is not there of an object; once more from its beginning, where that does not give the right sum."""
     with disk_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -109,8 +129,7 @@ def _fetch_one(store: Store, place: Path, entry: Entry, advance: Callable[[int],
                     stream.seek(start)
                     stream.write(_range(store, entry, start, end))
                     stream.flush()
-                    advance(end - start)
-                    progress()
+                    tell(end - start)
             if store.holds(entry, place):
                 break
             place.unlink()

@@ -112,6 +112,22 @@ def test_what_broke_off_goes_on_from_there(server: ObjectServer, small_parts: No
     assert len(contents(server)) - asked == 4
 
 
+def test_what_broke_off_of_another_version_is_not_gone_on_with(
+    server: ObjectServer, small_parts: None, no_patience: None, tmp_path: Path
+) -> None:
+    server.encrypts = True  # the store's word says nothing of the content
+    opened, folder = Store(Address.parse("s3://bucket/folder")), tmp_path / "run"
+    server.put("bucket", "folder/a", CONTENT)
+    server.fault = lambda number, method, key: "reset" if len(contents(server)) > 6 else None
+    with pytest.raises(MachineError):
+        fetch.fetch(opened, opened.below("folder"), "folder", folder, "s3://bucket/folder")
+    server.fault = lambda number, method, key: None
+    server.put("bucket", "folder/a", CONTENT[::-1])
+    fetch.fetch(opened, opened.below("folder"), "folder", folder, "s3://bucket/folder")
+    assert (folder / "a").read_bytes() == CONTENT[::-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"], "nothing is left of the other one"
+
+
 @pytest.mark.parametrize("kind", ["error", "reset", "truncate"])
 def test_every_third_request_fails(server: ObjectServer, small_parts: None, kind: Fault) -> None:
     for number in range(5):

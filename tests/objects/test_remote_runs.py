@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,18 +15,29 @@ from pathlib import Path
 import pytest
 import torch
 
+from paddock import Trainer
 from paddock.cli.main import run
+from paddock.errors import ConfigError
 from paddock.objects import store
 from paddock.objects.address import Address
 from paddock.objects.store import Store
 from paddock.testing.object_server import SECRET, ObjectServer
 from paddock.testing.processes import wait_for
 from paddock.testing.tiny import TINY, losses
-from paddock.training import uploader
-from paddock.training.remote_run import HOLDER
+from paddock.training.remote import uploader
+from paddock.training.remote.run import HOLDER
 
 RUN = "s3://bucket/runs/tiny"
 LOCAL = Path("runs/tiny")
+RECIPE = """
+extends: gpt2/tiny
+model: {layers: 1, hidden: 16, heads: 2, vocab: 512, context: 16}
+data: {source: synthetic, sequence_length: 16}
+tokenizer: {kind: none}
+batch: {micro: 2, global: 2}
+train: {steps: 2}
+evaluate: {every: 2, batches: 1}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -196,8 +208,15 @@ def test_two_writers_are_told_apart(server: ObjectServer, capsys: pytest.Capture
     assert HOLDER in there(), "it is the other's"
 
 
-def test_no_secret_is_kept(server: ObjectServer) -> None:
-    assert run(["train", *TINY, "--steps", "3", "--run-dir", RUN]) == 0
+def test_no_secret_is_kept_and_python_takes_addresses_too(server: ObjectServer) -> None:
+    recipe = Path("recipe.yaml")
+    recipe.write_text(RECIPE)
+    trainer = Trainer(recipe=recipe, run_dir=RUN)
+    assert trainer.train()["run_dir"] == str(LOCAL)
+    assert there() == here()
+    with pytest.raises(ConfigError, match="already holds a run"):
+        trainer.train()
+    assert math.isfinite(trainer.evaluate(RUN)["loss"])
     assert not any(SECRET.encode() in content for content in [*here().values(), *there().values()])
 
 
@@ -249,6 +268,12 @@ def test_ctrl_c_at_the_end_leaves_the_rest_here_and_says_so(server: ObjectServer
     over.set()
     assert process.returncode == 3, said
     assert "not everything is in s3://bucket/runs/tiny: checkpoints/step-00000006" in said
+
+
+def test_what_was_made_for_nothing_goes_again(server: ObjectServer) -> None:
+    assert run(["train", *TINY, "--run-dir", RUN, "--checkpoint.load", "s3://bucket/runs/other"]) == 4
+    assert run(["train", *TINY, "--run-dir", RUN, "--data.source", "indexed", "--data.path", "nothing"]) == 4
+    assert not Path("runs").exists() and not there()
 
 
 def test_several_processes_and_a_run_that_begins_from_another(

@@ -54,7 +54,7 @@ class Uploader:
         self._sent: dict[str, tuple[int, int]] = {}
         self._small_files_due = 0.0
         self._ending, self._ended = threading.Event(), threading.Event()
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="uploads", daemon=True)
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Uploader:
             is_last = self._ending.wait(pause if failures else SECONDS_BETWEEN_LOOKS)
             try:
                 self._bring_everything(is_last)
-            except Exception as error:
+            except BaseException as error:  # the library's panics, too: whoever waits for the end must hear of it
                 failures += 1
                 if is_last and (failures > ATTEMPTS_AT_THE_END or isinstance(error, TakenOver)):
                     self._failure = error
@@ -238,7 +238,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     words = f"{error.what}: {error.why}" if isinstance(error, UserError) and error.why else str(error)
     return words.splitlines()[0] if words else type(error).__name__
 

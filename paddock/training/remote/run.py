@@ -22,9 +22,9 @@ from paddock.objects.address import Address, is_address
 from paddock.objects.fetch import fetch
 from paddock.objects.store import Store
 from paddock.process import unhurried
+from paddock.training.remote.uploader import TakenOver, Uploader
 from paddock.training.run_files import ATTEMPTS, CONFIG
 from paddock.training.run_lock import Holder
-from paddock.training.uploader import TakenOver, Uploader
 
 HOLDER = ".holder"
 MARK = ".address"
@@ -116,6 +116,8 @@ class RemoteRun:
             try:
                 if self.is_here():
                     self._finish(uploader)
+                else:
+                    (self.folder / MARK).unlink()  # what is made for nothing goes again
                 store.delete([place])
             except UserError as error:
                 print(f"note: {error}", file=sys.stderr)
