@@ -73,8 +73,16 @@ def copied(store: Store, address: Address, entries: Sequence[Entry], below: str)
     return folder
 
 
-def fetch(store: Store, entries: Sequence[Entry], below: str, folder: Path, title: str) -> None:
-    """Fill a folder that is not there yet. Of several processes that want it at once, one does, and the others wait."""
+def fetch(
+    store: Store,
+    entries: Sequence[Entry],
+    below: str,
+    folder: Path,
+    title: str,
+    complete: Callable[[Path], None] = lambda folder: None,
+) -> None:
+    """Fill a folder that is not there yet. Of several processes that want it at once, one does, and the others wait.
+    `complete` may add to it before it gets its name."""
     unfinished = folder.with_name(f".{folder.name}-{_digest(title, entries)}{UNFINISHED}")
     places = {_inside(unfinished, entry.key, below): entry for entry in entries}
     with disk_errors(folder):
@@ -99,6 +107,7 @@ def fetch(store: Store, entries: Sequence[Entry], below: str, folder: Path, titl
                 threads.shutdown(cancel_futures=True)
                 raise
         with disk_errors(folder):
+            complete(unfinished)
             sync_tree(unfinished)
             os.rename(unfinished, folder)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,12 +88,11 @@ class RemoteRun:
         """The folder here, with what is needed to go on, which is fetched unless the run is here, or nowhere yet."""
         self._check_folder()
         there = StoredRun.look(self.address)
-        if self.is_here() or not there.entries:
+        if self.is_here() or not there.files():
             return self.folder
         newest = there.choose(None)
         entries = [*there.files(), *([] if newest is None else there.complete()[newest])]
-        fetch(there.store, entries, self.address.key, self.folder, str(self.address))
-        self._mark()
+        fetch(there.store, entries, self.address.key, self.folder, str(self.address), self._mark)
         print(f"note: {self.address} goes on in {self.folder}, from {newest or 'its beginning'}", file=sys.stderr)
         return self.folder
 
@@ -107,7 +108,7 @@ class RemoteRun:
         store, claim = Store(self.address), Claim(token=os.urandom(8).hex(), holder=Holder.me(verb))
         place = (self.address / HOLDER).key
         store.write_bytes(place, json.dumps(claim.model_dump()).encode())
-        self._mark()
+        self._mark(self.folder)
         uploader = Uploader(self.folder, self.address, keep, lambda: _check_claim(store, place, claim))
         uploader.start()
         try:
@@ -118,6 +119,7 @@ class RemoteRun:
                     self._finish(uploader)
                 else:
                     (self.folder / MARK).unlink()  # what is made for nothing goes again
+                    uploader.finish()
                 store.delete([place])
             except UserError as error:
                 print(f"note: {error}", file=sys.stderr)
@@ -129,12 +131,12 @@ class RemoteRun:
         left = uploader.remaining()
         if any(name.startswith(FOLDER) for name in left):
             print(f"note: uploading what is left to {self.address}; Ctrl-C leaves it here", file=sys.stderr)
-        with unhurried():
+        with unhurried(), _patient():
             uploader.finish()
         print(f"note: all of {self.folder} is in {self.address}", file=sys.stderr)
 
-    def _mark(self) -> None:
-        with atomic_write(self.folder / MARK) as stream:
+    def _mark(self, folder: Path) -> None:
+        with atomic_write(folder / MARK) as stream:
             stream.write(f"{self.address}\n")
 
     def _check_folder(self) -> None:
@@ -159,6 +161,20 @@ class RemoteRun:
                 why=f"the run has gone on elsewhere: it was begun {elsewhere} times, and {here} times from here",
                 fix=f"remove or rename {self.folder}: it is then fetched as it is there",
             )
+
+
+@contextmanager
+def _patient() -> Iterator[None]:
+    """Go on at SIGTERM and SIGHUP: who sends them wants what there is to be saved, and that is under way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _check_claim(store: Store, place: str, mine: Claim) -> None:
