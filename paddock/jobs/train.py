@@ -20,6 +20,7 @@ from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import user_path
+from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
@@ -58,7 +59,7 @@ def train(
     name: str,
     recipe: Recipe,
     launch: LaunchOptions,
-    run_dir: Path | None,
+    run_dir: str | Path | None,
     *,
     callbacks: Sequence[Callback] = (),
     on_metrics: Sequence[OnMetrics] = (),
@@ -79,8 +80,11 @@ def train(
             why=f"{others} started, and would not have it",
             fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
         )
+    recipe, run_dir, remote = find_place(recipe, run_dir)
     own, source = recipe.tokenizer, recipe.checkpoint.load
     goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
+    if remote is not None:
+        remote.prepare(goes_on, leads=leads_job(launch))
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
     if recipe.tokenizer != own and not goes_on and not under_torchrun():
         print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
@@ -92,7 +96,8 @@ def train(
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts)
+    address = None if remote is None else str(remote.address)
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
     with outliving_readers():
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
 
@@ -110,6 +115,8 @@ class Job:
     """What the user named: a recipe, or the run that goes on."""
     node_counts: Sequence[int]
     """Numbers of machines on which it can be trained."""
+    address: str | None = None
+    """Where a copy of its directory is kept, if it is."""
 
 
 def _node_counts(recipe: Recipe, launch: LaunchOptions) -> list[int]:
@@ -145,11 +152,13 @@ def _start(
 
     number = next(_runs_of_this_process)
     payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
+    payload["address"] = job.address
     with ExitStack() as stack:
 
         def decide() -> str:
             place = run_dir or new_run_dir(name)
             lock = stack.enter_context(locked(place, _verb(job.resumes), is_new=run_dir is None))
+            stack.enter_context(kept(job.address, place, _verb(job.resumes), job.recipe.checkpoint.keep))
             attempt = set_up(job, place)
             lock.share()
             return json.dumps([str(place), attempt])
@@ -319,7 +328,9 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
             return
         stack.enter_context(joined(run_dir) if attempt else locked(run_dir, _verb(payload["resumes"])))
         counts = process_counts(LaunchOptions())
-        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"], payload["name"], ())
+        resumes, address = payload["resumes"], payload["address"]
+        job = Job(recipe, check_recipe(recipe, world.size), counts, resumes, payload["name"], (), address)
+        stack.enter_context(kept(address, run_dir, _verb(resumes), recipe.checkpoint.keep))
         facts = _environment(job) | ({} if restart is None else {"restart": restart})
         attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)
         if restart is None:
