@@ -27,7 +27,7 @@ VERBS = {
     "check": "check a recipe before it runs",
     "align": "compare a run with a reference: another device, layout or program",
     "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
-    "doctor": "what this machine has: devices, libraries, collective backends",
+    "doctor": "what this machine has, and whether the machines of a job fit together",
 }
 
 

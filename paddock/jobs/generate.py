@@ -25,6 +25,7 @@ from paddock.inference.generation.text_generator import Continuation, TextGenera
 from paddock.inference.trained import read_trained_config
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.preflight import compared
 from paddock.launch.run import run
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.world import join_world
@@ -108,7 +109,8 @@ def continue_text(
     only one, is shown on standard output as it comes."""
     job.check()
     launch.check()
-    with scratch_folder() as folder:
+    asked = {**job.settings(), "parallel": job.parallel}
+    with scratch_folder() as folder, compared(launch, job.device, asked):
         path = folder / "texts.jsonl" if output is None else output
         payload = {"prompts": str(folder / "prompts.jsonl"), "texts": str(path), "live": live}
         payload["count"] = job.keep_prompts(folder / "prompts.jsonl")

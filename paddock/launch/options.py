@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from paddock.errors import bad_value
 from paddock.process import MOST_PROCESSES
@@ -26,6 +27,9 @@ class LaunchOptions:
     """Address of machine 0, where the machines meet (needed when nnodes > 1)."""
     master_port: int | None = None
     """Port on machine 0. Default: a free one on a single machine, 29500 on several."""
+    preflight: Literal["on", "off"] = "on"
+    """Before a job on several machines: compare their versions, devices, recipes, data and clocks, and try each device
+    and the collectives. Takes a second or two; `paddock doctor --nnodes` does it alone, and says more."""
 
     @property
     def world_size(self) -> int:

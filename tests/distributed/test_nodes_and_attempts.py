@@ -24,12 +24,14 @@ Done = list[tuple[int, str]]
 
 def on_two_nodes(*arguments: str, folders: list[Path], caches: list[Path] | None = None, late: bool = False) -> Done:
     """`paddock train` on two machines, each in its folder: exit code and standard error of both. The second one comes
-    late, if so asked: when the first has made its run directory, and the clock shows another second."""
+    late, if so asked: when the first has made its run directory, and the clock shows another second. (A preflight would
+    wait for the second one.)"""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "paddock", "train", *TINY, *arguments, "--nnodes", "2"]
     command += ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    command += ["--preflight", "off"] if late else []
     nodes: list[subprocess.Popen[str]] = []
     try:
         for rank, folder in enumerate(folders):

@@ -105,9 +105,10 @@ with hosts(2, delay=0.01) as (first, second):
     killed = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert killed.stdout is not None
     sleeper = int(killed.stdout.readline())
+    assert len(list(NAMESPACES.glob(f"paddock-{killed.pid}-*"))) == 3
     os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    assert list(NAMESPACES.glob(f"paddock-{killed.pid}-*")) and not is_gone(sleeper)
+    killed.wait()
+    killed.stdout.close()  # the sleeper has it, too
     with hosts(1) as [host]:
         process = host.start(["sleep", "1000"])
     assert process.returncode == -signal.SIGKILL
