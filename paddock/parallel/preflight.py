@@ -21,6 +21,7 @@ from torch import Tensor
 
 from paddock.devices.peak import measure_gemm_flops
 from paddock.errors import MachineError
+from paddock.parallel.rendezvous import place_in_job
 from paddock.parallel.world import World
 from paddock.telemetry import format as show
 
@@ -78,8 +79,9 @@ class Examination:
     def __str__(self) -> str:
         machines = len({probe.machine for probe in self.probes})
         return (
-            f"{len(self.probes)} devices on {machines} machines compute as they should; {self.backend} takes "
-            f"{self.latency * 1e3:.2g} ms to sum a number, and sends {show.bytes_(self.bandwidth)}/s of a large tensor"
+            f"{len(self.probes)} processes on {machines} machine{'s' if machines > 1 else ''} compute as they should; "
+            f"{self.backend} takes {self.latency * 1e3:.2g} ms to sum a number, and sends "
+            f"{show.bytes_(self.bandwidth)}/s of a large tensor"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def examine(world: World, *, thorough: bool = False) -> Examination:
         world.rank,
         int(os.environ.get("GROUP_RANK", 0)),
         socket.gethostname(),
-        str(world.device) if world.device.index is not None else world.adapter.name,
+        world.adapter.name if world.adapter.computes_on_host else f"{world.adapter.name}:{place_in_job().local_rank}",
     )
     mine = replace(mine, product=_check_product(world))
     _refuse(_gather(world, mine), "product", "a device multiplies wrongly", _PRODUCT_FIX)

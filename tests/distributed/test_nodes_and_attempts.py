@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.data.language.embedded import embedded_documents
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 
@@ -98,6 +99,18 @@ def test_what_one_node_lacks_stops_all(trained_run: Path, tmp_path: Path) -> Non
     assert [code for code, _ in done] == [4, 4], done
     assert "error: machine 1: there is no tokenizer file" in done[0][1]
     assert "error: there is no tokenizer file" in done[1][1]
+
+
+def test_other_data_on_one_node_stops_all(tmp_path: Path) -> None:
+    folders = [tmp_path / "node0", tmp_path / "node1"]
+    for rank, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "book.txt").write_text("\n\n".join(embedded_documents()[: 30 + rank]), encoding="utf-8")
+    book = ["--data.source", "text", "--data.path", "book.txt", "--data.cache", "cache"]
+    done = on_two_nodes(*book, folders=folders)
+    assert [code for code, _ in done] == [3, 3], done
+    assert "error: machine 1: " in done[0][1] and "has other data than machine 0" in done[0][1]
+    assert "why: training data: " in done[1][1] and "on machine 0" in done[1][1]
 
 
 DIES = """

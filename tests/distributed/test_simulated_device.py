@@ -197,9 +197,9 @@ def examined(rank: int, size: int, meeting: str, wrong: dict[int, float], broken
 def test_a_preflight_names_the_device_that_is_wrong(pools: dict[int, tuple[ProcessPool, str]]) -> None:
     pool, meeting = pools[2]
     for found in pool.run(examined, 2, meeting, {}, ()):
-        assert found.startswith("2 devices on 1 machines compute as they should")
+        assert found.startswith("2 processes on 1 machine compute as they should")
     for found in pool.run(examined, 2, meeting, {1: float("nan")}, ()):
-        assert found.startswith(f"a device multiplies wrongly: rank 1 ({NAME}:1 of machine 0")
+        assert found.startswith(f"a device multiplies wrongly: rank 1 ({NAME}:")
         assert "65536 of 65536 numbers are not finite" in found and "rank 0" not in found
     for found in pool.run(examined, 2, meeting, {0: 1e-4}, ()):
         assert "multiplies wrongly: rank 0" in found and "numbers are wrong, such as" in found

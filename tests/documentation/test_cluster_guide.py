@@ -79,7 +79,7 @@ def test_the_guide_runs(start: tuple[Start, Path], trained_run: Path) -> None:
 
     for name in ("train.loss", "train.grad_norm", "val.loss"):
         assert losses(folder / "runs" / "two", name) == pytest.approx(losses(trained_run, name), rel=1e-5)
-    assert "preflight: 4 devices on 2 machines compute as they should; gloo takes" in done["train"][0][1]
+    assert "preflight: 4 processes on 2 machines compute as they should; gloo takes" in done["train"][0][1]
 
     alone = paddock("evaluate", str(folder / "runs" / "two"), "--json")
     loss = json.loads(alone.stdout)["val.loss"]
