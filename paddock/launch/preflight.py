@@ -76,7 +76,7 @@ class Inspection:
         own = PrefixStore("paddock/preflight", store)
         if own.check(["verdict"]):  # the others have met before, and this machine comes again
             return
-        with _door(self._options) as door, mortal():
+        with _door(self._options) as door:
             mine = replace(self._facts, place=door)
             if mine.machine:
                 _join(own, mine)
@@ -136,9 +136,10 @@ def _join(store: Store, mine: Facts) -> None:
     store.set(f"facts/{me}", mine.to_json())
     places = _hear(store, "ready", me, "waiting for all machines to come")
     store.set(f"link/{me}", _try(mine, places))
-    for number in range(CLOCK_ROUNDS):
-        store.get(f"clock/{me}/{number}/asked")
-        store.set(f"clock/{me}/{number}/told", repr(time.time()))
+    with mortal():
+        for number in range(CLOCK_ROUNDS):
+            store.get(f"clock/{me}/{number}/asked")  # waits in C++, which takes no time to hear it
+            store.set(f"clock/{me}/{number}/told", repr(time.time()))
     _hear(store, "verdict", me, "waiting for what machine 0 makes of the others")
 
 
@@ -189,7 +190,9 @@ def _tell(store: Store, key: str, error: MachineError | None, here: Sequence[int
 
 def _hear(store: Store, key: str, me: int, words: str) -> Any:
     with announced(words):
-        error, what = json.loads(store.get(key).decode())
+        while not store.check([key]):
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    error, what = json.loads(store.get(key).decode())
     if error is not None:
         store.set(f"heard/{me}", "")
         raise error_from_json(error)
@@ -268,7 +271,8 @@ def _read_clocks(store: Store, nodes: Sequence[int]) -> tuple[dict[int, float], 
         for number in range(CLOCK_ROUNDS):
             asked = time.time()
             store.set(f"clock/{node}/{number}/asked", "")
-            store.wait([f"clock/{node}/{number}/told"], timedelta(seconds=SECONDS_TO_BE_HEARD))
+            with mortal():
+                store.wait([f"clock/{node}/{number}/told"], timedelta(seconds=SECONDS_TO_BE_HEARD))
             answered = time.time()
             told = float(store.get(f"clock/{node}/{number}/told"))
             rounds.append((answered - asked, told - (asked + answered) / 2))
