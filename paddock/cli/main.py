@@ -29,7 +29,7 @@ VERBS = {
     "runs": "the runs that are there: list, show, compare, plot, remove",
     "report": "a page on one run or several, with their curves; also as SVG, PNG, CSV, JSON",
     "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
-    "doctor": "what this machine has: devices, libraries, collective backends",
+    "doctor": "what this machine has, and whether the machines of a job fit together",
 }
 
 

@@ -24,12 +24,14 @@ from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
+from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.streams import outliving_readers
 from paddock.versions import redacted
 
 if TYPE_CHECKING:
+    from paddock.launch.preflight import Inspection
     from paddock.parallel.world import World
     from paddock.planning.footprint import Footprint
     from paddock.tasks.task import Task
@@ -90,16 +92,18 @@ def train(
         print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
     node_counts = _node_counts(recipe, launch)
     arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
-    check_device(recipe.parallel, select(recipe.train.device))
     check_tracker(recipe.log.track)
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
+    inspect = inspection(launch, recipe.train.device, recipe.to_dict())
+    if inspect is None or inspect.finds_device:  # a machine without it has to tell the others
+        check_device(recipe.parallel, select(recipe.train.device))
     address = None if remote is None else str(remote.address)
     job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
     with outliving_readers():
-        return _start(job, name, launch, run_dir, callbacks, on_metrics)
+        return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect)
 
 
 @dataclass(frozen=True)
@@ -142,9 +146,10 @@ def _start(
     run_dir: Path | None,
     callbacks: Sequence[Callback],
     on_metrics: Sequence[OnMetrics],
+    inspect: Inspection | None,
 ) -> TrainingOutcome:
     """Make or find the run directory, and let all processes begin."""
-    from paddock.tasks.registry import prepare_data
+    from paddock.tasks.registry import build_task, prepare_data
     from paddock.telemetry.jsonl import MetricsFollower
     from paddock.training.callbacks import handed_over
     from paddock.training.run_directory import new_run_dir
@@ -153,23 +158,30 @@ def _start(
     number = next(_runs_of_this_process)
     payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
     payload["address"] = job.address
+    payload["preflight"] = launch.preflight == "on" and job.processes["nnodes"] > 1  # under torchrun, too
     with ExitStack() as stack:
 
         def decide() -> str:
             place = run_dir or new_run_dir(name)
             lock = stack.enter_context(locked(place, _verb(job.resumes), is_new=run_dir is None))
             stack.enter_context(kept(job.address, place, _verb(job.resumes), job.recipe.checkpoint.keep))
-            attempt = set_up(job, place)
+            attempt, data = set_up(job, place)
             lock.share()
-            return json.dumps([str(place), attempt])
+            return json.dumps([str(place), attempt, data])
+
+        def follow(decision: str) -> None:
+            """A machine with a filesystem of its own still has to find or build what it reads."""
+            prepared, (place, _, data) = prepare_data(job.recipe), json.loads(decision)
+            if payload["preflight"]:
+                check_same_data(data, dict(build_task(job.recipe, prepared).fingerprint()))
+                check_writable(place)
 
         payload["callbacks"] = stack.enter_context(handed_over(callbacks))
         if under_torchrun():
             place = run_dir or _shared_run_dir(number, name)
         else:
-            # A machine with a filesystem of its own still has to find or build what it reads.
-            decided = stack.enter_context(agreed(launch, decide, lambda _: prepare_data(job.recipe)))
-            place, payload["attempt"] = Path(json.loads(decided)[0]), json.loads(decided)[1]
+            decided = json.loads(stack.enter_context(agreed(launch, decide, follow, inspect)))
+            place, payload["attempt"] = Path(decided[0]), decided[1]
         payload["run_dir"] = str(place)
         stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
         target, counts = "paddock.jobs.train:work", job.node_counts
@@ -195,9 +207,9 @@ def _shared_run_dir(number: int, name: str) -> Path:
     return name_run_dir(name) if said is None else Path(said)
 
 
-def set_up(job: Job, run_dir: Path) -> int:
+def set_up(job: Job, run_dir: Path) -> tuple[int, dict[str, Any]]:
     """What one process does before all begin: weights and data, looked at once, and the run directory, which it has
-    locked. Returns the number of the attempt."""
+    locked. Returns the number of the attempt, and what tells the data from others."""
     from paddock.tasks.registry import build_task, prepare_data
     from paddock.training.preflight import check_end, check_labels, check_origin
     from paddock.training.run import step_limits
@@ -219,7 +231,7 @@ def set_up(job: Job, run_dir: Path) -> int:
         task.validation_samples()
     for note in task.notes():
         print(f"note: {note}", file=sys.stderr)
-    return make_run_dir(run_dir, to_yaml(recipe), prepared, _environment(job))
+    return make_run_dir(run_dir, to_yaml(recipe), prepared, _environment(job)), dict(task.fingerprint())
 
 
 def _environment(job: Job) -> dict[str, Any]:
@@ -254,6 +266,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     """One process's part in a training run. Returns what ended it."""
     from paddock.devices import select
     from paddock.launch.stop import StopRequest
+    from paddock.parallel.preflight import examine
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
     from paddock.telemetry.meter import WARMUP, ThroughputMeter
@@ -272,6 +285,10 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         _begun_attempt(payload, recipe, world) as (recipe, run_dir, attempt),
         _kept_products(recipe, world, run_dir, attempt) as products,
     ):
+        if payload["preflight"]:
+            examined = examine(world)
+            if world.is_main:
+                print(f"preflight: {examined}", file=sys.stderr)
         arithmetic = check_recipe(recipe, world.size)
         recovery = [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
         run = TrainingRun(
@@ -332,7 +349,7 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
         job = Job(recipe, check_recipe(recipe, world.size), counts, resumes, payload["name"], (), address)
         stack.enter_context(kept(address, run_dir, _verb(resumes), recipe.checkpoint.keep))
         facts = _environment(job) | ({} if restart is None else {"restart": restart})
-        attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)
+        attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)[0]
         if restart is None:
             note(topic)
 
