@@ -14,7 +14,7 @@ from paddock.errors import ConfigError, bad_value
 from paddock.files import atomic_write, disk_errors, user_path
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
-from paddock.telemetry.plots import draw
+from paddock.telemetry.drawing.svg import draw
 
 if TYPE_CHECKING:
     from paddock.alignment.layers.alignment import LayerAlignment, OnPart

@@ -20,6 +20,7 @@ from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import user_path
+from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
@@ -58,7 +59,7 @@ def train(
     name: str,
     recipe: Recipe,
     launch: LaunchOptions,
-    run_dir: Path | None,
+    run_dir: str | Path | None,
     *,
     callbacks: Sequence[Callback] = (),
     on_metrics: Sequence[OnMetrics] = (),
@@ -68,6 +69,7 @@ def train(
     that it makes itself; `on_metrics` hear of its records, wherever it runs. One who `resumes` a run wants it to get
     further: that it is at its end is then an error."""
     from paddock.devices import select
+    from paddock.telemetry.trackers import check_tracker
 
     launch.check()
     world_size = world_of(launch)
@@ -78,19 +80,24 @@ def train(
             why=f"{others} started, and would not have it",
             fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
         )
+    recipe, run_dir, remote = find_place(recipe, run_dir)
     own, source = recipe.tokenizer, recipe.checkpoint.load
     goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
+    if remote is not None:
+        remote.prepare(goes_on, leads=leads_job(launch))
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
     if recipe.tokenizer != own and not goes_on and not under_torchrun():
         print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
     node_counts = _node_counts(recipe, launch)
     arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
     check_device(recipe.parallel, select(recipe.train.device))
+    check_tracker(recipe.log.track)
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    job = Job(recipe, arithmetic, process_counts(launch), resumes, node_counts)
+    address = None if remote is None else str(remote.address)
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
     with outliving_readers():
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
 
@@ -104,8 +111,12 @@ class Job:
     processes: dict[str, int]
     """How many there are, as launch options."""
     resumes: bool
+    name: str
+    """What the user named: a recipe, or the run that goes on."""
     node_counts: Sequence[int]
     """Numbers of machines on which it can be trained."""
+    address: str | None = None
+    """Where a copy of its directory is kept, if it is."""
 
 
 def _node_counts(recipe: Recipe, launch: LaunchOptions) -> list[int]:
@@ -140,12 +151,14 @@ def _start(
     from paddock.training.run_lock import locked
 
     number = next(_runs_of_this_process)
-    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes}
+    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
+    payload["address"] = job.address
     with ExitStack() as stack:
 
         def decide() -> str:
             place = run_dir or new_run_dir(name)
             lock = stack.enter_context(locked(place, _verb(job.resumes), is_new=run_dir is None))
+            stack.enter_context(kept(job.address, place, _verb(job.resumes), job.recipe.checkpoint.keep))
             attempt = set_up(job, place)
             lock.share()
             return json.dumps([str(place), attempt])
@@ -211,7 +224,7 @@ def set_up(job: Job, run_dir: Path) -> int:
 
 def _environment(job: Job) -> dict[str, Any]:
     """What is kept of how a run was started; `paddock resume` starts as many processes again."""
-    return {"command": redacted(sys.argv), "processes": job.processes}
+    return {"command": redacted(sys.argv), "recipe": job.name, "processes": job.processes}
 
 
 def _check_beginning(run_dir: Path) -> None:
@@ -315,7 +328,9 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
             return
         stack.enter_context(joined(run_dir) if attempt else locked(run_dir, _verb(payload["resumes"])))
         counts = process_counts(LaunchOptions())
-        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"], ())
+        resumes, address = payload["resumes"], payload["address"]
+        job = Job(recipe, check_recipe(recipe, world.size), counts, resumes, payload["name"], (), address)
+        stack.enter_context(kept(address, run_dir, _verb(resumes), recipe.checkpoint.keep))
         facts = _environment(job) | ({} if restart is None else {"restart": restart})
         attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)
         if restart is None:
@@ -371,6 +386,7 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
     from paddock.telemetry.jsonl import JsonLinesSink
     from paddock.telemetry.logfile import LogFileSink
     from paddock.telemetry.tensorboard import TensorBoardSink
+    from paddock.telemetry.trackers import Tracked, TrackerSink
 
     if not run.world.is_main:
         return []
@@ -384,6 +400,8 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
         sinks.append(LogFileSink(Path(log.file), run.total_steps))
     if log.tensorboard:
         sinks.append(TensorBoardSink(run.run_dir / "tensorboard", resume_step=step))
+    if log.track is not None:
+        sinks.append(TrackerSink(log.track, Tracked(run.run_dir, log.project, run.recipe.to_dict())))
     return sinks
 
 
