@@ -74,6 +74,8 @@ MEGATRON_TOO = [
     switch("--sequence-parallel", "--parallel.sequence"),
     switch("--use-distributed-optimizer", "--parallel.shard", "optimizer"),
     switch("--use-torch-fsdp2 --use-megatron-fsdp --use-custom-fsdp", "--parallel.shard", "parameters"),
+    _choice("--data-parallel-sharding-strategy", "parallel.shard",
+            {"no_shard": "none", "optim": "optimizer", "optim_grads": "optimizer", "optim_grads_params": "parameters"}),
     switch("--recompute-activations", "--parallel.recompute", "selective"),
     _choice("--recompute-granularity", "parallel.recompute", {"full": "full", "selective": "selective"}),
     *_each("--recompute-method --recompute-num-layers", "every block is computed again, or none", True),

@@ -13,6 +13,8 @@ from paddock.errors import ConfigError, bad_value, nearest, shown
 Outcome = Literal["kept", "renamed", "near", "follows", "idle", "refused"]
 MOST_KEYS = 20_000
 """Of a config; real ones have a few hundred."""
+MOST_TOLD = 12
+"""Refused keys in an error."""
 LARGEST_NUMBER = 10**9
 """Of what is counted in layers, samples and processes."""
 
@@ -129,6 +131,7 @@ class Account:
 
     def settle(self, patterns: Mapping[str, str]) -> None:
         """Tell of every key that is left: idle where a pattern says why, else unknown, which is refused."""
+        unknown = 0
         for key in self.values:
             if key in self.lines:
                 continue
@@ -136,8 +139,10 @@ class Account:
             if why is not None:
                 self.idle(key, why)
                 continue
+            unknown += 1
             known = [*self.lines, *(pattern for pattern in patterns if "*" not in pattern)]
-            self.refuse(key, f"unknown to Paddock as a key of {self.system}. {nearest(key, known)}".rstrip())
+            near = nearest(key, known) if unknown <= MOST_TOLD else ""
+            self.refuse(key, f"unknown to Paddock as a key of {self.system}. {near}".rstrip())
 
     def in_order(self) -> list[Line]:
         """As in the file, then what follows from it, then what it lacks."""
@@ -152,7 +157,8 @@ class Account:
             return
         raise ConfigError(
             f"{name} has {len(refused)} key{'s' if len(refused) > 1 else ''} that would mean something else here",
-            why="; ".join(f"{line.key} = {shown(line.value)}: {line.note}" for line in refused),
+            why="; ".join(f"{line.key} = {shown(line.value)}: {line.note}" for line in refused[:MOST_TOLD])
+            + (f"; and {len(refused) - MOST_TOLD} more" if len(refused) > MOST_TOLD else ""),
             fix="change or remove them, or say another value on the command line: KEY=VALUE",
         )
 
@@ -179,7 +185,10 @@ def _leaves(prefix: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"{shown(prefix)} is nested too deeply, or in itself", fix="this is no config")
     if isinstance(value, Mapping) and value:
         for key, inside in value.items():
-            yield from _leaves(f"{prefix}.{key}" if prefix else str(key), inside, depth + 1)
+            name = f"{prefix}[{key}]" if isinstance(key, int) else f"{prefix}.{key}" if prefix else str(key)
+            yield from _leaves(name, inside, depth + 1)
+    elif isinstance(value, Mapping) and prefix:
+        return  # an empty section says nothing
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         for position, item in enumerate(value):
             yield from _leaves(f"{prefix}[{position}]", item, depth + 1)

@@ -17,6 +17,10 @@ OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd"}
 """DeepSpeed's Adam decays weights by themselves, unless adam_w_mode is false."""
 
 
+LARGEST_POWER = 64
+"""Of two, where a loss scale begins."""
+
+
 def flags_of_file(path: Path) -> list[str]:
     """Paddock's flags for the fields that the file says."""
     account = convert(_read(path))
@@ -88,10 +92,11 @@ def _precision(account: Account) -> None:
     if account.get("fp16.enabled") is True:
         if account.get("fp16.loss_scale"):
             account.move("fp16.loss_scale", "precision.loss_scale")
-        if isinstance(account.get("fp16.initial_scale_power"), int):
-            account.move(
-                "fp16.initial_scale_power", "precision.initial_scale", 2.0 ** account.whole("fp16.initial_scale_power")
-            )
+        power = account.whole("fp16.initial_scale_power", 16)
+        if power > LARGEST_POWER:
+            account.refuse("fp16.initial_scale_power", f"a scale is at most 2 to the power of {LARGEST_POWER}")
+        else:
+            account.move("fp16.initial_scale_power", "precision.initial_scale", 2.0**power)
         account.move("fp16.loss_scale_window", "precision.scale_window")
 
 

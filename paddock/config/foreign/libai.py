@@ -11,7 +11,7 @@ from paddock.config.foreign.libai_data import IDLE_OF_DATA, data, tokenizer
 from paddock.config.foreign.libai_models import IDLE_OF_MODEL, model
 from paddock.config.foreign.overriding import override
 from paddock.config.foreign.python_files import read_python
-from paddock.config.foreign.python_values import Symbol, Unread
+from paddock.config.foreign.python_values import Absent, Symbol, Unread
 from paddock.errors import did_you_mean
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -39,9 +39,10 @@ def read_libai(path: Path, overrides: list[str]) -> tuple[Account, list[str]]:
     values = {root: config.names[root] for root in ROOTS if isinstance(config.names.get(root), dict)}
     unread = [str(one) for one in config.unreadable]
     for name in ("train", "optim"):
-        if name not in values or (isinstance(values[name].get("_target_"), Symbol) and config.missing):
-            own = {key: value for key, value in values.get(name, {}).items() if key != "_target_"}
-            values[name] = _over(DEFAULTS[name], own)
+        if name not in values or isinstance(values[name], Absent):
+            values[name] = _over(DEFAULTS[name], values.get(name, {}))
+    if isinstance(absent := values.get("model"), Absent):
+        values["model"] = {"_target_": absent.name} | absent
     unread += [f"{path.name}: {name} is imported and not there" for name in config.missing]
     override(values, overrides)
     flat = flatten(values)
@@ -54,16 +55,17 @@ def read_libai(path: Path, overrides: list[str]) -> tuple[Account, list[str]]:
 def convert(values: dict[str, Any], missing: list[str]) -> Account:
     """The account of a config's flattened values; `missing` are the configs that it imports and that are not there."""
     account = Account("LiBai", values)
-    if model(account):
-        tokenizer(account, missing)
-        data(account)
-        _layout(account)
-        _batch(account)
-        _length(account)
-        _optimizer(account)
-        _schedule(account)
-        _precision(account)
-        _reports(account)
+    if not model(account):
+        return account
+    tokenizer(account, missing)
+    data(account)
+    _layout(account)
+    _batch(account)
+    _length(account)
+    _optimizer(account)
+    _schedule(account)
+    _precision(account)
+    _reports(account)
     account.settle(IDLE | IDLE_OF_MODEL | IDLE_OF_DATA)
     return account
 

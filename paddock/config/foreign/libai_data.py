@@ -27,7 +27,7 @@ def tokenizer(account: Account, missing: list[str]) -> None:
         account.refuse(key, f"there is no such tokenizer here. {did_you_mean(name, [*KINDS])}")
         return
     kind = KINDS[name]
-    account.put("tokenizer", {"kind": kind})
+    account.put("tokenizer", {"kind": kind} | dict.fromkeys(("vocab", "merges", "model", "extra_ids")))
     account.move(key, "tokenizer.kind", kind)
     field = "model" if kind == "sentencepiece" else "vocab"
     vocabulary = f"{TOKENIZER}.vocab_file"
@@ -37,7 +37,6 @@ def tokenizer(account: Account, missing: list[str]) -> None:
         account.idle(f"{TOKENIZER}.do_lower_case", "a byte-level tokenizer keeps the case, there too")
     if kind == "wordpiece":
         account.move(f"{TOKENIZER}.do_lower_case", "tokenizer.lower_case")
-        account.put("tokenizer.extra_ids", None)
         if account.recipe["model"]["family"] == "t5":
             _sentinels(account)
     _size(account, kind)
@@ -111,6 +110,9 @@ def data(account: Account) -> None:
     if isinstance(weights, list) and len(weights) == len(path) > 1:
         path = [part for pair in zip(weights, path, strict=True) for part in pair]
     account.put("data.path", path or None)
+    context = account.recipe["model"].get("context")
+    if f"{TRAIN}.dataset[0].max_seq_length" not in account and context is not None:
+        account.put("data.sequence_length", context, "as long as the model's context: the config says no other")
     for number in range(position):
         account.move(f"{TRAIN}.dataset[{number}].data_prefix", "data.path", path)
     account.idle(f"{TRAIN}.weights", "data.path says it where there are several corpora")

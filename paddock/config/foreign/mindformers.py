@@ -47,9 +47,9 @@ LOWEST_POLYNOMIAL = 1e-7
 def convert(values: dict[str, Any]) -> Account:
     """The account of a config's flattened values."""
     account = Account("MindFormers", values)
-    model(account)
-    if "model.model_config.type" in account:
-        data(account)
+    if not model(account):
+        return account
+    data(account)
     _layout(account)
     _length(account)
     _optimizer(account)
@@ -115,6 +115,8 @@ def _sizes(account: Account) -> None:
         account.move(shard, "parallel.shard", "optimizer", note="ZeRO-1/2")
         account.idle(optimizer, f"{shard} says it")
     else:
+        if account.get(optimizer) is False:
+            account.move(optimizer, "parallel.shard", "none")
         account.idle(shard, "it takes optimizer_shard and several replicas, too")
         account.idle(optimizer, f"{shard} is false, or there is one replica")
     if not account.flag(f"{PARALLEL}.full_batch") and tensor > 1:

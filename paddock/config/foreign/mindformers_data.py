@@ -23,10 +23,10 @@ def data(account: Account) -> None:
     if family is None:
         return
     kind = f"{LOADER}.type"
-    loader = account.get(kind)
-    if loader is not None and loader not in READERS[family]:
+    loader = account.word(kind)
+    if loader and loader not in READERS[family]:
         choices = [*READERS[family]]
-        account.refuse(kind, f"there is no such data for a {family} here. {did_you_mean(str(loader), choices)}")
+        account.refuse(kind, f"there is no such data for a {family} here. {did_you_mean(loader, choices)}")
         return
     {"gpt2": _corpus, "bert": _questions, "t5": _pairs}[family](account)
     account.must_be(f"{LOADER}.shuffle", (True,), "the order of samples follows from the seed, and each has its turn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,14 @@ def _read(path: Path, trail: tuple[Path, ...], count: list[int]) -> dict[str, An
 
 
 def _beside(path: Path, base: str) -> Path:
-    place = (path.parent / user_path(base)).resolve()
-    if not place.is_file():
+    place = path.parent / user_path(base)
+    if not os.path.isfile(place):  # False also for what can be no name of a file
         raise ConfigError(
             f"{path.name}: {BASE} names {shown(base)}, which is not there",
-            why=f"it is looked for at {place}",
+            why=f"it is looked for at {shown(place)}",
             fix="copy the config with the files that it stands on, in their folders",
         )
-    return place
+    return place.resolve()
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

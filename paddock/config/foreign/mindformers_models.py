@@ -27,24 +27,24 @@ GENERATION = (
 )
 
 
-def model(account: Account) -> None:
-    """Family, task and sizes; the recipe of that name where the config only names one."""
-    kind, name = account.get(f"{CONFIG}.type"), account.get("trainer.model_name")
-    if kind is None:
-        if not isinstance(name, str):
+def model(account: Account) -> bool:
+    """Family, task and sizes; the recipe of that name where the config only names one. False where there is none."""
+    kind, name = account.word(f"{CONFIG}.type"), account.word("trainer.model_name")
+    if not kind:
+        if not name:
             account.refuse(f"{CONFIG}.type", "the config says neither a model nor its name")
-            return
+            return False
         account.recipe["extends"] = name
         account.idle("trainer.model_name", f"the recipe of that name is taken: {name}")
-        return
+        return True
     if kind not in FAMILIES:
-        account.refuse(f"{CONFIG}.type", f"there is no such family here. {did_you_mean(str(kind), [*FAMILIES])}")
-        return
-    architecture = account.get("model.arch.type")
+        account.refuse(f"{CONFIG}.type", f"there is no such family here. {did_you_mean(kind, [*FAMILIES])}")
+        return False
+    architecture = account.word("model.arch.type")
     if architecture not in ARCHITECTURES:
         choices = [*ARCHITECTURES]
-        account.refuse("model.arch.type", f"there is no such model here. {did_you_mean(str(architecture), choices)}")
-        return
+        account.refuse("model.arch.type", f"there is no such model here. {did_you_mean(architecture, choices)}")
+        return False
     account.recipe["extends"] = BASES[kind]
     account.put("task", ARCHITECTURES[architecture])
     account.move("model.arch.type", "task", ARCHITECTURES[architecture])
@@ -56,6 +56,7 @@ def model(account: Account) -> None:
         account.idle(f"{CONFIG}.{generation}", "paddock generate takes it as a flag")
     for key, note in IDLE_OF_MODEL.items():
         account.idle(f"{CONFIG}.{key}", note)
+    return True
 
 
 def _sizes(account: Account) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.config.foreign import python_values
-from paddock.config.foreign.python_values import Symbol, Unread
+from paddock.config.foreign.python_values import Absent, Symbol, Unread
 from paddock.config.plain_yaml import LARGEST
 from paddock.errors import ConfigError, shown
 from paddock.files import read_regular
@@ -156,7 +156,7 @@ class _File:
             if not is_config:
                 self.names[name] = Symbol(f"{module}.{alias.name}")
             elif names is None:
-                self.names[name] = {python_values.TARGET: Symbol(f"{module}.{alias.name}")}
+                self.names[name] = Absent(f"{module}.{alias.name}")
             elif alias.name in names:
                 self.names[name] = names[alias.name]
             else:
@@ -174,6 +174,8 @@ class _File:
 
     def _loop(self, name: str, over: ast.expr, body: list[ast.stmt], statement: ast.stmt) -> None:
         values = self._value(over)
+        if isinstance(values, Absent):
+            values = list(values.values())
         if not isinstance(values, list | tuple):
             self._unread(statement)
             return
@@ -212,10 +214,8 @@ class _File:
             case _:
                 self._unread(statement)
                 return
-        if isinstance(where, dict) and python_values.TARGET in where and isinstance(key, int):
-            key = f"[{key}]"  # an item of a list in a config that is not there
         inside = isinstance(where, list) and isinstance(key, int) and -len(where) <= key < len(where)
-        if inside or (isinstance(where, dict) and isinstance(key, str)):
+        if inside or isinstance(where, Absent) or (isinstance(where, dict) and isinstance(key, str)):
             where[key] = value
         else:
             self._unread(statement)
@@ -265,8 +265,8 @@ class _File:
             return place[key]
         if isinstance(place, list) and isinstance(key, int) and -len(place) <= key < len(place):
             return place[key]
-        if isinstance(place, dict) and self.session.missing and isinstance(key, str | int):
-            return place.setdefault(key if isinstance(key, str) else f"[{key}]", {python_values.TARGET: Symbol("")})
+        if isinstance(place, Absent) and isinstance(key, str | int):
+            return place.setdefault(key, Absent(""))
         return self._unread(expression)
 
     def _call(self, call: ast.Call) -> Any:
@@ -283,7 +283,7 @@ class _File:
                 return keywords
             case ast.Name(id="range") if not keywords:
                 return python_values.numbers([self._value(argument) for argument in call.args])
-        name = self._value(call.func) if isinstance(call.func, ast.Name | ast.Attribute) else None
+        name = self._symbol(call.func)
         if isinstance(name, Symbol) and name.name.startswith("omegaconf.") and not keywords:
             if not call.args:
                 return {}
@@ -291,6 +291,16 @@ class _File:
             if len(call.args) == 1 and isinstance(inside, dict | list):
                 return python_values.copied(inside)
         return Unread("")
+
+    def _symbol(self, function: ast.expr) -> Any:
+        """What is called, where it is a name that was imported."""
+        match function:
+            case ast.Name(id=name):
+                return self.names.get(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=part) if isinstance(self.names.get(name), Symbol):
+                return Symbol(f"{self.names[name].name}.{part}")
+            case _:
+                return None
 
     def _is(self, name: str, wanted: str) -> bool:
         found = self.names.get(name)

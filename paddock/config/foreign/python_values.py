@@ -42,6 +42,14 @@ class Unread:
         return f"(not read: {self.where})"
 
 
+class Absent(dict[Any, Any]):
+    """What a config that is not there would give: a place for what others put into it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
 UNKNOWN = Unread("")
 
 
