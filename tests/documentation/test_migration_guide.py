@@ -51,10 +51,10 @@ def commands_of(guide: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
     """What those who migrate have already, small: corpora, vocabularies, configs, images, prompts."""
-    folder = tmp_path_factory.mktemp("migration")
+    folder = tmp_path
     write_lines(folder / "my-corpus.json", sample_texts(40))
     symbols = [*sorted(ByteLevel.alphabet()), "<|endoftext|>"]
     (folder / "gpt2-vocab.json").write_text(json.dumps({symbol: number for number, symbol in enumerate(symbols)}))
@@ -64,7 +64,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_folder(folder / "imagenet", ("one", "two"), {"train": 4, "val": 2})
     write_squad(folder / "squad", 6, 2)
     _configs(folder)
-    (folder / "ds_config.json").write_text(json.dumps({"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}}))
+    (folder / "ds_config.json").write_text(
+        json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}})
+    )
     return folder
 
 
@@ -88,7 +90,8 @@ def smaller(system: str, command: str) -> list[str]:
     if words[0] != "train" or "--dry-run" in words:
         return words
     if SEVERAL.search(command):
-        return [*words, "--dry-run"]
+        layers = ["model.cfg.hidden_layers=4"] if "pipeline_parallel_size=8" in command else []
+        return [*words, *layers, "--dry-run"]
     added = MAGIC if "MagicPrompt" in command else SMALLER[system]
     if "--benchmark" in words:
         added = OF_RESNET.replace("--evaluate.every None", "")
