@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from paddock.config.alias import Alias, System
+from paddock.config.alias import Alias
 from paddock.config.alias import take as _take
 from paddock.config.alias import value_of as _value_of
 from paddock.config.flags import (
@@ -34,11 +34,18 @@ MOST = 100_000
 """Nodes, layers and processes that are counted here, one by one."""
 
 
+def alias_flags(recipe: Recipe) -> dict[str, Alias]:
+    """The flags of other systems that mean something for a recipe's family, and shorthands, each with its meaning.
+    Those with a dot are known with dashes, too, as those who parse them take them."""
+    systems = [system for system in SYSTEMS if not system.families or recipe.model.family in system.families]
+    table = {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
+    dotted = {flag.replace("_", "-"): alias for flag, alias in table.items() if re.match(r"--\w+\.", flag)}
+    return dotted | table
+
+
 def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str]]:
     """Replace aliases by Paddock's own flags. Returns the arguments and notes to show the user."""
-    family = recipe.model.family
-    systems = [system for system in SYSTEMS if not system.families or family in system.families]
-    table = _by_flag(systems)
+    family, table = recipe.model.family, alias_flags(recipe)
     fields = field_kinds(type(recipe))
     translated: list[str] = []
     notes: list[str] = []
@@ -79,13 +86,6 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
         notes.append(f"{PER_RANK}: samples of each process, as in the ModelZoo; --batch-size is the global batch")
     translated, more = join_flags(translated, recipe)
     return _join_parts(translated, used, recipe), notes + more
-
-
-def _by_flag(systems: list[System]) -> dict[str, Alias]:
-    """Flags with a dot are known with dashes, too, as those who parse them take them."""
-    table = {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
-    dotted = {flag.replace("_", "-"): alias for flag, alias in table.items() if re.match(r"--\w+\.", flag)}
-    return dotted | table
 
 
 def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[str]:
