@@ -18,7 +18,7 @@ from paddock.config.load import foreign_config, load_foreign, load_recipe, load_
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
-from paddock.launch.options import LaunchOptions
+from paddock.launch.options import LaunchOptions, node_range
 
 Options = TypeVar("Options")
 HELP_FLAGS = ("-h", "--help")
@@ -85,7 +85,7 @@ def apply_flags(
 ) -> RecipeCommand[Options]:
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
-    flags, notes = translate(flags, recipe)
+    flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
     command = make_dataclass(
