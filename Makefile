@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help quickstart test test-all test-elsewhere test-harness fuzz chaos chaos-local audit lint bench clean
+.PHONY: help quickstart test test-all test-elsewhere test-harness test-objects fuzz chaos chaos-local audit lint bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -38,6 +38,10 @@ test-elsewhere: $(VENV)/installed-dev ## Run the tests as on another machine: an
 test-harness: $(VENV)/installed-dev ## Install EleutherAI's harness (lm-eval, half a gigabyte) and run the tests beside it
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]' 'lm-eval[hf]'
 	$(BIN)/python -m pytest tests/evaluation/test_harness.py tests/documentation/test_measuring_guide.py
+
+test-objects: $(VENV)/installed-dev ## Install moto, an S3 that others wrote (0.1 gigabyte), and run the tests of storage with it
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt moto flask flask-cors
+	$(BIN)/python -m pytest tests/objects
 
 SECONDS ?= 60
 fuzz: $(VENV)/installed-dev ## Damaged inputs for every reader: make fuzz [READER=recipe] [SECONDS=600] [SEED=1]

@@ -20,16 +20,19 @@ from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import user_path
+from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
+from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.streams import outliving_readers
 from paddock.versions import redacted
 
 if TYPE_CHECKING:
+    from paddock.launch.preflight import Inspection
     from paddock.parallel.world import World
     from paddock.planning.footprint import Footprint
     from paddock.tasks.task import Task
@@ -59,7 +62,7 @@ def train(
     name: str,
     recipe: Recipe,
     launch: LaunchOptions,
-    run_dir: Path | None,
+    run_dir: str | Path | None,
     *,
     callbacks: Sequence[Callback] = (),
     on_metrics: Sequence[OnMetrics] = (),
@@ -81,22 +84,28 @@ def train(
             why=f"{others} started, and would not have it",
             fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
         )
+    recipe, run_dir, remote = find_place(recipe, run_dir)
     own, source = recipe.tokenizer, recipe.checkpoint.load
     goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
+    if remote is not None:
+        remote.prepare(goes_on, leads=leads_job(launch))
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
     if recipe.tokenizer != own and not goes_on and not under_torchrun():
         print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
     node_counts = _node_counts(recipe, launch)
     arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
-    check_device(recipe.parallel, select(recipe.train.device))
     check_tracker(recipe.log.track)
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts)
+    inspect = inspection(launch, recipe.train.device, recipe.to_dict())
+    if inspect is None or inspect.finds_device:  # a machine without it has to tell the others
+        check_device(recipe.parallel, select(recipe.train.device))
+    address = None if remote is None else str(remote.address)
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
     with outliving_readers():
-        return _start(job, name, launch, run_dir, callbacks, on_metrics)
+        return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect)
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,8 @@ class Job:
     """What the user named: a recipe, or the run that goes on."""
     node_counts: Sequence[int]
     """Numbers of machines on which it can be trained."""
+    address: str | None = None
+    """Where a copy of its directory is kept, if it is."""
 
 
 def _node_counts(recipe: Recipe, launch: LaunchOptions) -> list[int]:
@@ -137,8 +148,10 @@ def _start(
     run_dir: Path | None,
     callbacks: Sequence[Callback],
     on_metrics: Sequence[OnMetrics],
+    inspect: Inspection | None,
 ) -> TrainingOutcome:
     """Make or find the run directory, and let all processes begin."""
+    from paddock.tasks.registry import build_task, prepare_data
     from paddock.telemetry.jsonl import MetricsFollower
     from paddock.training.callbacks import handed_over
     from paddock.training.run_directory import new_run_dir
@@ -146,21 +159,32 @@ def _start(
 
     number = next(_runs_of_this_process)
     payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
+    payload["address"] = job.address
+    payload["preflight"] = launch.preflight == "on" and job.processes["nnodes"] > 1  # under torchrun, too
     with ExitStack() as stack:
 
         def decide() -> str:
             place = run_dir or new_run_dir(name)
             lock = stack.enter_context(locked(place, _verb(job.resumes), is_new=run_dir is None))
-            attempt = set_up(job, place)
+            stack.enter_context(kept(job.address, place, _verb(job.resumes), job.recipe.checkpoint.keep))
+            attempt, data = set_up(job, place)
             lock.share()
-            return json.dumps([str(place), attempt])
+            return json.dumps([str(place), attempt, data])
+
+        def follow(decision: str) -> None:
+            """A machine with a filesystem of its own still has to find or build what it reads."""
+            prepared, (place, attempt, data) = prepare_data(job.recipe), json.loads(decision)
+            if payload["preflight"]:
+                check_same_data(data, dict(build_task(job.recipe, prepared).fingerprint()))
+                check_writable(place)
+            _tell_if_apart(place, attempt)
 
         payload["callbacks"] = stack.enter_context(handed_over(callbacks))
         if under_torchrun():
             place = run_dir or _shared_run_dir(number, name)
         else:
-            decided = stack.enter_context(agreed(launch, decide, lambda decided: _follow(job, decided)))
-            place, payload["attempt"] = Path(json.loads(decided)[0]), json.loads(decided)[1]
+            decided = json.loads(stack.enter_context(agreed(launch, decide, follow, inspect)))
+            place, payload["attempt"] = Path(decided[0]), decided[1]
         payload["run_dir"] = str(place)
         stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
         target, counts = "paddock.jobs.train:work", job.node_counts
@@ -168,14 +192,10 @@ def _start(
         return TrainingOutcome(place, **ended)
 
 
-def _follow(job: Job, decided: str) -> None:
-    """What another machine than the first does. One with a filesystem of its own still has to find or build what it
-    reads, and keeps what it writes."""
-    from paddock.tasks.registry import prepare_data
+def _tell_if_apart(place: str, attempt: int) -> None:
+    """Say that this machine has a storage of its own, where it keeps what it writes."""
     from paddock.training.run_files import ATTEMPTS
 
-    prepare_data(job.recipe)
-    place, attempt = json.loads(decided)
     if not (Path(place) / ATTEMPTS / str(attempt)).is_dir():
         words = "its part of checkpoints, and errors of its processes, stay here in"
         print(
@@ -202,9 +222,9 @@ def _shared_run_dir(number: int, name: str) -> Path:
     return name_run_dir(name) if said is None else Path(said)
 
 
-def set_up(job: Job, run_dir: Path) -> int:
+def set_up(job: Job, run_dir: Path) -> tuple[int, dict[str, Any]]:
     """What one process does before all begin: weights and data, looked at once, and the run directory, which it has
-    locked. Returns the number of the attempt."""
+    locked. Returns the number of the attempt, and what tells the data from others."""
     from paddock.tasks.registry import build_task, prepare_data
     from paddock.training.preflight import check_end, check_labels, check_origin
     from paddock.training.run import step_limits
@@ -226,7 +246,7 @@ def set_up(job: Job, run_dir: Path) -> int:
         task.validation_samples()
     for note in task.notes():
         print(f"note: {note}", file=sys.stderr)
-    return make_run_dir(run_dir, to_yaml(recipe), prepared, _environment(job))
+    return make_run_dir(run_dir, to_yaml(recipe), prepared, _environment(job)), dict(task.fingerprint())
 
 
 def _environment(job: Job) -> dict[str, Any]:
@@ -261,6 +281,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     """One process's part in a training run. Returns what ended it."""
     from paddock.devices import select
     from paddock.launch.stop import StopRequest
+    from paddock.parallel.preflight import examine
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
     from paddock.telemetry.meter import WARMUP, ThroughputMeter
@@ -279,6 +300,10 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         _begun_attempt(payload, recipe, world) as (recipe, run_dir, attempt),
         _kept_products(recipe, world, run_dir, attempt) as products,
     ):
+        if payload["preflight"]:
+            examined = examine(world)
+            if world.is_main:
+                print(f"preflight: {examined}", file=sys.stderr)
         arithmetic = check_recipe(recipe, world.size)
         recovery = [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
         run = TrainingRun(
@@ -335,9 +360,11 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
             return
         stack.enter_context(joined(run_dir) if attempt else locked(run_dir, _verb(payload["resumes"])))
         counts = process_counts(LaunchOptions())
-        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"], payload["name"], ())
+        resumes, address = payload["resumes"], payload["address"]
+        job = Job(recipe, check_recipe(recipe, world.size), counts, resumes, payload["name"], (), address)
+        stack.enter_context(kept(address, run_dir, _verb(resumes), recipe.checkpoint.keep))
         facts = _environment(job) | ({} if restart is None else {"restart": restart})
-        attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)
+        attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)[0]
         if restart is None:
             note(topic)
 

@@ -1,7 +1,7 @@
 """Who belongs to a job: a launcher says what it was started for, and takes its place, once.
 
-Whoever comes to the wrong place (two jobs at one port, a --node-rank that is taken, another number of processes) is
-told so, and the job that he came upon goes on waiting for its own.
+Whoever comes to the wrong place (two jobs at one port, a --node-rank that is taken, another number of machines) is told
+so, and the job that he came upon goes on waiting for its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paddock.errors import MachineError
 from paddock.launch.options import LaunchOptions
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+    from torch.distributed import Store, TCPStore
 
 JOB, REFUSALS = "paddock/job", "paddock/refusals"
 SECONDS_TO_SAY = 60
@@ -102,7 +102,7 @@ def _job_at(store: TCPStore, mine: Mapping[str, str] | None) -> dict[str, Any]:
     return parse_document(store.get(JOB), dict[str, Any], "what machine 0 says of its job")
 
 
-def tell_of_refusals(store: TCPStore, told: int) -> int:
+def tell_of_refusals(store: Store, told: int) -> int:
     """On machine 0: say who came and was sent away, since the first `told` of them; returns how many there are."""
     number = store.add(REFUSALS, 0)
     for refusal in range(told, number):
@@ -113,7 +113,7 @@ def tell_of_refusals(store: TCPStore, told: int) -> int:
 
 def _described(options: LaunchOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """What is the same on all machines of a job."""
-    said = {"--nnodes": str(options.nnodes), "--nproc-per-node": str(options.nproc_per_node)}
+    said = {"--nnodes": str(options.nnodes)}  # what else differs, the preflight and the council tell all machines
     program = Path(sys.argv[0])
     if program.name == "paddock" or program.parts[-2:] == (
         "paddock",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from paddock.errors import bad_value
 from paddock.process import MOST_PROCESSES
@@ -44,6 +45,9 @@ class LaunchOptions:
     """Name of an elastic job, which goes on as machines leave and come: --nnodes MIN:MAX, and no --node-rank."""
     min_nodes: int | None = None
     """Fewest machines of an elastic job; --nnodes MIN:MAX says both."""
+    preflight: Literal["on", "off"] = "on"
+    """Before a job on several machines: compare their versions, devices, recipes, data and clocks, and try each device
+    and the collectives. Takes a second or two; `paddock doctor --nnodes` does it alone, and says more."""
 
     @property
     def world_size(self) -> int:

@@ -60,19 +60,11 @@ def test_the_place_of_a_launcher_that_has_died_is_free(store: TCPStore, monkeypa
         join_job(store, two(1))
 
 
-@pytest.mark.parametrize(
-    ("theirs", "why"),
-    [
-        (two(1, nproc_per_node=2), "--nproc-per-node is 1 there, and 2 here"),
-        (LaunchOptions(nnodes=3, node_rank=1, master_addr="127.0.0.1"), "--nnodes is 2 there, and 3 here"),
-    ],
-)
-def test_other_numbers_are_refused(
-    store: TCPStore, theirs: LaunchOptions, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_number_of_machines_is_refused(store: TCPStore, capsys: pytest.CaptureFixture[str]) -> None:
     join_job(store, two(0))
+    why = "--nnodes is 2 there, and 3 here"
     with pytest.raises(MachineError, match="machine 1 does not fit the job that meets at") as caught:
-        join_job(store, theirs)
+        join_job(store, LaunchOptions(nnodes=3, node_rank=1, master_addr="127.0.0.1"))
     assert caught.value.why == why and caught.value.exit_code == 3
     join_job(store, two(1))  # its place is still free for the right one
     assert tell_of_refusals(store, 0) == 1 and tell_of_refusals(store, 1) == 1
@@ -116,7 +108,7 @@ def test_a_job_goes_on_when_a_stranger_was_sent_away(capsys: pytest.CaptureFixtu
                 return decided
 
         leading = other.submit(lead)
-        stranger = LaunchOptions(2, 2, 1, "127.0.0.1", port)
+        stranger = LaunchOptions(1, 3, 2, "127.0.0.1", port)
         with pytest.raises(MachineError, match="does not fit"), agreed(stranger, lambda: "", print):
             pass
         with agreed(LaunchOptions(1, 2, 1, "127.0.0.1", port), lambda: "", lambda _: None) as decided:
