@@ -25,8 +25,10 @@ def main(arguments: list[str]) -> None:
     from rich.console import Console
 
     from paddock.jobs.doctor import diagnose
+    from paddock.phases import phase
 
-    report = diagnose()
+    with phase("looking at this machine"):
+        report = diagnose()
     if options.json:
         print(json.dumps(report, indent=2))
     else:

@@ -16,6 +16,7 @@ from paddock.config.flags import (
     PER_RANK,
     SYSTEMS,
     VIRTUAL_STAGE,
+    Alias,
     data_folder,
 )
 from paddock.config.load import find_recipe
@@ -26,11 +27,15 @@ MOST = 100_000
 """Nodes, layers and processes that are counted here, one by one."""
 
 
+def alias_flags(recipe: Recipe) -> dict[str, Alias]:
+    """The flags of other systems that mean something for a recipe's family, and shorthands, each with its meaning."""
+    systems = [system for system in SYSTEMS if not system.families or recipe.model.family in system.families]
+    return {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
+
+
 def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str]]:
     """Replace aliases by Paddock's own flags. Returns the arguments and notes to show the user."""
-    family = recipe.model.family
-    systems = [system for system in SYSTEMS if not system.families or family in system.families]
-    table = {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
+    family, table = recipe.model.family, alias_flags(recipe)
     translated: list[str] = []
     notes: list[str] = []
     used: set[str] = set()

@@ -25,6 +25,7 @@ from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
+from paddock.phases import STARTING, phase, speaks
 from paddock.streams import outliving_readers
 from paddock.versions import redacted
 
@@ -52,6 +53,8 @@ class TrainingOutcome:
     """What ended it before its last step: a signal's name, or what a callback said."""
     interrupted: bool
     """Whether that was a signal: it has saved what it had, and can go on."""
+    is_main: bool = True
+    """Whether this is the process, of all that return from the run, whose machine has its files."""
 
 
 def train(
@@ -89,7 +92,7 @@ def train(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
     job = Job(recipe, arithmetic, process_counts(launch), resumes)
-    with outliving_readers():
+    with outliving_readers(), phase(STARTING, at_once=True):
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
 
 
@@ -140,7 +143,7 @@ def _start(
         payload["run_dir"] = str(place)
         stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
         ended = run("paddock.jobs.train:work", payload, launch, place, stops_cleanly=True)
-        return TrainingOutcome(place, **ended)
+        return TrainingOutcome(place, **ended, is_main=speaks() and launch.node_rank == 0)
 
 
 def _verb(resumes: bool) -> str:
@@ -164,6 +167,8 @@ def _shared_run_dir(number: int, name: str) -> Path:
 def set_up(job: Job, run_dir: Path) -> int:
     """What one process does before all begin: weights and data, looked at once, and the run directory, which it has
     locked. Returns the number of the attempt."""
+    from paddock.devices import select
+    from paddock.planning.concerns import Plan
     from paddock.tasks.registry import build_task, prepare_data
     from paddock.training.preflight import check_end, check_labels, check_origin
     from paddock.training.run import step_limits
@@ -175,14 +180,18 @@ def set_up(job: Job, run_dir: Path) -> int:
     if goes_on:
         _check_beginning(run_dir)
     origin = check_origin(recipe, run_dir, goes_on)
-    prepared = prepare_data(recipe)
-    check_labels(recipe, prepared.classes)
-    task = build_task(recipe, prepared)
+    with phase("preparing data", at_once=True):
+        prepared = prepare_data(recipe)
+        check_labels(recipe, prepared.classes)
+        task = build_task(recipe, prepared)
     origin.check_samples(recipe, task)
     limits = step_limits(recipe, job.arithmetic, task.training_samples().samples_per_epoch)
     check_end(origin.step, limits, str(run_dir if goes_on else recipe.checkpoint.load), goes_on, job.resumes)
-    if recipe.evaluate.every is not None:
-        task.validation_samples()
+    held_out = None if recipe.evaluate.every is None else len(task.validation_samples())
+    steps_per_epoch = task.training_samples().samples_per_epoch / job.arithmetic.batch.total
+    plan = Plan(recipe, run_dir, origin.step, min(limits.values()), steps_per_epoch, held_out)
+    for concern in plan.concerns(select(recipe.train.device)):
+        print(f"warning: {concern}", file=sys.stderr)
     for note in task.notes():
         print(f"note: {note}", file=sys.stderr)
     return make_run_dir(run_dir, to_yaml(recipe), prepared, _environment(job))
@@ -238,16 +247,17 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         _kept_products(recipe, world, run_dir, attempt) as products,
     ):
         arithmetic = check_recipe(recipe, world.size)
-        run = TrainingRun(
-            recipe,
-            arithmetic,
-            prepare_data(recipe),
-            run_dir,
-            world,
-            continues=continues(recipe.checkpoint, run_dir),
-            callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes()],
-            stop_requested=lambda: stop.requested,
-        )
+        with phase("building the model", at_once=True):
+            run = TrainingRun(
+                recipe,
+                arithmetic,
+                prepare_data(recipe),
+                run_dir,
+                world,
+                continues=continues(recipe.checkpoint, run_dir),
+                callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes()],
+                stop_requested=lambda: stop.requested,
+            )
         _note_facts(run, attempt)
         peak = _peak_flops(run)
         _show_beginning(run, arithmetic, peak, products)
@@ -457,7 +467,8 @@ def _slowness(run: TrainingRun) -> str:
     """A warning, where a type is computed by way of another: mixed precision then costs time and saves none."""
     adapter, compute = run.world.adapter, run.recipe.precision.compute
     if adapter.has_instructions_for(compute) is False:
-        return f"; {adapter.device_name()} has no {compute} instructions: expect it to be slower than float32"
+        expected = adapter.slow_types.get(compute, "slower than float32")
+        return f"; {adapter.device_name()} has no {compute} instructions: expect it to be {expected}"
     return ""
 
 

@@ -25,6 +25,7 @@ from paddock.launch.nodes import SECONDS_TO_MEET, open_store
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.target import check_target, resolve
 from paddock.parallel.rendezvous import check_interfaces, could_not_meet
+from paddock.phases import STARTING, phase
 from paddock.plugins import modules_for_workers
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def run(
     if under_torchrun():
         return _run_as_rank(target, payload, options, run_dir)
     if options.world_size == 1:
-        return resolve(target)(payload)
-    with scratch_folder() as reports:
+        with phase(STARTING, at_once=True):
+            return resolve(target)(payload)
+    with scratch_folder() as reports, phase(f"{STARTING} {options.nproc_per_node} processes", at_once=True):
         spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
         spec |= {"modules": modules_for_workers(), "path": sys.path}
         _run_many(spec, options, run_dir / "errors", reports)
