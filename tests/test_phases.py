@@ -51,7 +51,7 @@ def test_counted_work_is_counted_in_place(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_something_else_ends_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = terminal_of(monkeypatch)
+    terminal_of(monkeypatch)
     with phase("starting"):
         over()
         assert current() == ""

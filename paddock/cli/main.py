@@ -13,6 +13,7 @@ from importlib import import_module
 
 from paddock import __version__
 from paddock.errors import ConfigError, DataError, UserError, did_you_mean, shown
+from paddock.launch.threads import begin_watching
 from paddock.phases import is_live, speaks
 from paddock.process import claim, leave, machine_lacks
 from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
@@ -51,6 +52,7 @@ NARROWEST, WIDEST = 40, 400
 def main(arguments: list[str] | None = None) -> None:
     """The `paddock` command."""
     claim()
+    begin_watching()
     open_closed_streams()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes a tenth of a help page's time
     arguments = list(sys.argv[1:] if arguments is None else arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paddock.cli.arguments import HELP_FLAGS, apply_flags
@@ -47,6 +47,10 @@ def main(arguments: list[str]) -> int:
     from paddock.jobs.train import train
 
     run, flags = find_run(arguments[0]), arguments[1:]
-    command = apply_flags(ResumeOptions, "resume", str(run), saved_recipe(run), flags, SUBJECT, saved_launch(run))
-    outcome = train(command.name, command.recipe, command.launch, run, resumes=True)
+    saved = saved_launch(run)
+    command = apply_flags(ResumeOptions, "resume", str(run), saved_recipe(run), flags, SUBJECT, saved)
+    launch = command.launch
+    if launch.nproc_per_node != saved.nproc_per_node and launch.threads == saved.threads:
+        launch = replace(launch, threads=None)  # which was the share of another number of processes
+    outcome = train(command.name, command.recipe, launch, run, resumes=True)
     return show_outcome(outcome, command.options.json)

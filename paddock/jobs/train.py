@@ -24,6 +24,7 @@ from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
+from paddock.launch.threads import with_threads
 from paddock.parallel.legality import check_device
 from paddock.phases import STARTING, phase, speaks
 from paddock.streams import outliving_readers
@@ -91,9 +92,21 @@ def train(
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
+    launch = _with_threads(launch, recipe)
     job = Job(recipe, arithmetic, process_counts(launch), resumes)
     with outliving_readers(), phase(STARTING, at_once=True):
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
+
+
+def _with_threads(launch: LaunchOptions, recipe: Recipe) -> LaunchOptions:
+    """The options with a number of threads, where they compute; it is kept with the run, since products round by it."""
+    import torch
+
+    from paddock.devices import select
+
+    if not select(recipe.train.device).computes_on_host:
+        return launch
+    return with_threads(launch, max(1, torch.get_num_threads() // launch.nproc_per_node))
 
 
 @dataclass(frozen=True)

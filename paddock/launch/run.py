@@ -53,7 +53,7 @@ def run(
     if under_torchrun():
         return _run_as_rank(target, payload, options, run_dir)
     if options.world_size == 1:
-        with phase(STARTING, at_once=True):
+        with phase(STARTING, at_once=True), _threads(options):
             return resolve(target)(payload)
     with scratch_folder() as reports, phase(f"{STARTING} {options.nproc_per_node} processes", at_once=True):
         spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
@@ -61,6 +61,22 @@ def run(
         _run_many(spec, options, run_dir / "errors", reports)
         result = reports / f"rank{options.node_rank * options.nproc_per_node}.result"
         return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None  # it left by sys.exit(0)
+
+
+@contextmanager
+def _threads(options: LaunchOptions) -> Iterator[None]:
+    """Compute with as many threads as were asked for, in this process."""
+    if options.threads is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(options.threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> Any:
