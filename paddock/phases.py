@@ -80,9 +80,10 @@ def current() -> str:
 
 def over() -> None:
     """Something else is about to be shown for good: what was said until now is done with."""
-    for one in _phases:
-        one.words = ""
-    _draw()
+    if any(one.words for one in _phases):
+        for one in _phases:
+            one.words = ""
+        _draw()
 
 
 @contextmanager

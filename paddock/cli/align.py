@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paddock.cli.arguments import parse, parse_recipe_command
+from paddock.phases import STARTING, phase
 
 if TYPE_CHECKING:
     from paddock.alignment.comparison.comparability import State
@@ -147,7 +148,8 @@ def layers(arguments: list[str]) -> None:
         return check_parity([*named, *(flag for flag in rest if flag != "--layers")])
     command = parse_recipe_command(LayerOptions, "align --model", [*named, *rest])
     options = command.options
-    from paddock.jobs.align import align_layers
+    with phase(STARTING, at_once=True):
+        from paddock.jobs.align import align_layers
     from paddock.telemetry.terminal import progress_bar
 
     with progress_bar("align", visible=True) as on_part:

@@ -248,8 +248,7 @@ def fish(commands: dict[str, Command]) -> str:
         if command.takes_runs:
             lines.append(f"{when} -a '(__paddock_runs)'")
         for flag in command.flags.values():
-            known = values_by_flag({name: command}).get(flag.name, [])
-            value = f" -x -a '{' '.join(known)}'" if known else " -r" if flag.kinds else ""
+            value = f" -x -a '{' '.join(flag.choices)}'" if flag.choices else " -r" if flag.kinds else ""
             form = f"-l {flag.name[2:]}" if flag.name.startswith("--") else f"-s {flag.name[1:]}"
             lines.append(f"{when} {form}{value}")
     verbs = " ".join(name for name in commands if " " not in name)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
-from paddock.phases import LINE_EVERY, over, shown_elsewhere
+from paddock.phases import LINE_EVERY, current, over, shown_elsewhere
 from paddock.telemetry.format import bytes_, duration
 
 
@@ -34,6 +35,7 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 
 def show_text(text: str) -> None:
     """Show a result on standard output the moment it is there."""
+    over()
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -44,13 +46,19 @@ def progress_bar(
 ) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal for counted work, elsewhere now and then a line: yields a function to call with
     (done, total)."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+
+    class Words(ProgressColumn):
+        """What is counted, or what is being done beside it."""
+
+        def render(self, task: Task) -> Text:
+            return Text(current() or task.description)
 
     console = stderr_console()
     if not visible:
         yield lambda done, total: None
     elif is_interactive(console):
-        columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (Words(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with shown_elsewhere(), Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task(title, total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)

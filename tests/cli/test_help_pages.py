@@ -28,7 +28,8 @@ def test_one_section_with_other_systems_words(capsys: pytest.CaptureFixture[str]
     assert told.startswith("optimizer: The optimizer.")
     assert "--optimizer.lr FLOAT" in told and "The peak learning rate." in told and "--learning-rate" in told
     assert "--train.steps" not in told and "--schedule.warmup" not in told
-    assert told == page(capsys, "help", "train", "optimizer") == page(capsys, "train", "--help", "optimizer")
+    usual = page(capsys, "help", "train", "optimizer")
+    assert usual == page(capsys, "train", "--help", "optimizer") and "--optimizer.lr FLOAT" in usual
 
 
 def test_a_section_is_that_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
