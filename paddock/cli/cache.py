@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paddock.cli.arguments import parse
 from paddock.cli.subverbs import run_subverb
 from paddock.errors import bad_value
 from paddock.telemetry.format import bytes_, duration
+
+if TYPE_CHECKING:
+    from paddock.data.kept import Kept
 
 DAY = 86400
 
@@ -65,7 +70,7 @@ def clean(arguments: list[str]) -> None:
     _tell(gone, folder, options.json, "would be removed from" if options.dry_run else "removed from")
 
 
-def _tell(kept: list, folder: Path, as_json: bool, done: str = "in") -> None:
+def _tell(kept: Sequence[Kept], folder: Path, as_json: bool, done: str = "in") -> None:
     if as_json:
         print(json.dumps([{**asdict(one), "path": str(one.path)} for one in kept]))
         return

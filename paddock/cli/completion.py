@@ -220,15 +220,14 @@ FISH = """\
 # Completion of paddock for fish; made by `paddock completion fish`.
 function __paddock_is
     set -l words (commandline -opc)
-    test (count $words) -gt (count $argv); or return 1
-    for place in (seq (count $argv))
-        test "$words[(math $place + 1)]" = "$argv[$place]"; or return 1
-    end
+    test (count $words) -gt 1; or return 1
+    set -l line (string join ' ' -- $words[2..-1])
+    string match -q -- "$argv *" "$line "
 end
 
 function __paddock_runs
     for config in runs/*/config.yaml
-        path dirname $config
+        string replace /config.yaml '' $config
     end
 end
 
