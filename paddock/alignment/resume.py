@@ -217,6 +217,7 @@ class Run:
     def failure(self, what: str) -> UserError:
         tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
         error = CheckFailed(f"the run {what}, with exit code {self.process.returncode}", why="\n       ".join(tail))
+        error.follows_result = False
         error.exit_code = self.process.returncode if self.process.returncode > 0 else CheckFailed.exit_code
         return error
 

@@ -98,7 +98,7 @@ class GenerateOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
-    with phase(STARTING, at_once=True):
+    with phase(STARTING):
         from paddock.inference.generation.options import GenerationOptions
         from paddock.jobs.generate import TextJob, continue_text
 

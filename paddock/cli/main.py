@@ -147,7 +147,7 @@ def report(error: UserError, as_json: bool = False) -> None:
     if is_live() and not os.environ.get("NO_COLOR"):
         text = MARKS.sub(lambda mark: f"{COLOURS[mark[0].strip()]}{mark[0]}\x1b[0m", text)
     print(text, file=sys.stderr)
-    if as_json:
+    if as_json and not error.follows_result:
         _print_json(error, error.exit_code)
 
 

@@ -15,7 +15,7 @@ from paddock.cli.main import run
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.testing.tiny import TINY, losses
 
-DOING = {"starting", "converting", "loading the model"}
+DOING = {"starting", "preparing data", "converting", "loading the model"}
 """What a command may have said before."""
 LONG = "n" * 300
 """A name that no file system takes."""

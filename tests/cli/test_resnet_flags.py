@@ -93,7 +93,7 @@ def test_an_unknown_architecture_lists_the_known() -> None:
 
 
 def test_flags_of_the_example_are_for_resnet_only() -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(ConfigError, match="there is no flag --dummy"):
         parse("gpt2/tiny", "--dummy")
     assert all(flag in alias_page() for alias in IMAGENET for flag in alias.flags)
 
