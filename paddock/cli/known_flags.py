@@ -12,7 +12,9 @@ import tyro
 
 from paddock.config.overrides import union_members
 
-POSITIONAL = tyro.conf.Positional[Any].__metadata__[0]
+_ANY_WORD: Any = tyro.conf.Positional
+POSITIONAL = _ANY_WORD[Any].__metadata__[0]
+"""The note with which tyro marks what needs no flag."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def flags_of(options: type[Any], prefix: str = "") -> Iterator[Flag]:
         kind, extras = _unwrapped(hints[field.name])
         named = [extra.name for extra in extras if getattr(extra, "name", None) is not None]
         own = (named[0] if named else field.name).replace("_", "-")
-        if dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             yield from flags_of(kind, prefix + (f"{own}." if own else ""))
         elif POSITIONAL not in extras:
             yield from _spellings(prefix, own, kind, extras, _has_no_default(field))
