@@ -88,7 +88,8 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
             "give it to torchrun or to paddock, not to both",
         )
     try:
-        return resolve(target)(payload)
+        with _threads(options):
+            return resolve(target)(payload)
     except Exception as error:
         failure.record(error, int(os.environ["RANK"]), errors=run_dir / "errors")
         raise
