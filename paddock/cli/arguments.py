@@ -19,7 +19,7 @@ from paddock.config.load import load_recipe, load_without_validation, recipe_nam
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
-from paddock.launch.options import LaunchOptions
+from paddock.launch.options import LaunchOptions, node_range
 
 Options = TypeVar("Options")
 
@@ -86,7 +86,7 @@ def apply_flags(
     if section := asked_section(flags):
         print(section_page(recipe, section))
         raise SystemExit(0)
-    flags, notes = translate(flags, recipe)
+    flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
     command = make_dataclass(
