@@ -32,7 +32,10 @@ VERBS_OF = {
 TAKE_RECIPES = ("train", "evaluate", "benchmark", "check config", "check parity", "check resume", "align record")
 """Verbs that a recipe comes after, with flags for its fields."""
 TAKE_RECIPE_NAMES = ("recipe show", "recipe copy", "zoo show")
-TAKE_RUNS = ("resume", "evaluate", "generate", "predict", "convert", "align", "check formats")
+TAKE_RUNS = (
+    *("resume", "evaluate", "generate", "predict", "convert", "align", "check formats"),
+    *("report", "runs show", "runs compare", "runs plot", "runs rm"),
+)
 """Verbs that a run directory comes after."""
 
 
