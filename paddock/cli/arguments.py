@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
 from paddock.cli.mirror import mirror, plain
-from paddock.config.aliases import take_recipe, translate
+from paddock.cli.refusals import Page, in_our_words
+from paddock.cli.sections import HELP_FLAGS, asked_section, section_page
+from paddock.config.aliases import alias_flags, take_recipe, translate
 from paddock.config.flags import SYSTEMS
 from paddock.config.foreign.overriding import take_overrides
 from paddock.config.load import foreign_config, load_foreign, load_recipe, load_without_validation, recipe_names
@@ -23,7 +25,6 @@ from paddock.launch.options import LaunchOptions, node_range
 from paddock.launch.placement.find import placed
 
 Options = TypeVar("Options")
-HELP_FLAGS = ("-h", "--help")
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,14 @@ class RecipeCommand(Generic[Options]):
     launch: LaunchOptions
 
 
-def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
-    """Parse a verb whose arguments are just the fields of `options`."""
-    description = inspect.cleandoc(options.__doc__ or "")
-    return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=description)
+def parse(options: type[Options], verb: str, arguments: list[str], aliases: Sequence[str] = ()) -> Options:
+    """Parse a verb whose arguments are just the fields of `options`; `aliases` are spellings that the verb has
+    translated already."""
+    description, prog = inspect.cleandoc(options.__doc__ or ""), f"paddock {verb}"
+    if not _asks_help(arguments):
+        Page.of(prog, options, aliases).check(arguments)
+    with in_our_words(prog):
+        return tyro.cli(options, prog=prog, args=arguments, description=description)
 
 
 def parse_recipe_command(
@@ -87,6 +92,9 @@ def apply_flags(
 ) -> RecipeCommand[Options]:
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
+    if section := asked_section(flags):
+        print(section_page(recipe, section))
+        raise SystemExit(0)
     words = [name, *flags]
     flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
@@ -94,15 +102,19 @@ def apply_flags(
     command = make_dataclass(
         "Command", [(name, Annotated[type(part), tyro.conf.arg(name="", help="")]) for name, part in parts.items()]
     )
+    prog = f"paddock {verb} {subject if asks_help else name}"
+    if not asks_help:
+        Page.of(prog, command, list(alias_flags(recipe))).check(flags)
     try:
-        parsed: Any = tyro.cli(
-            command,
-            prog=f"paddock {verb} {subject if asks_help else name}",
-            description=inspect.cleandoc(options.__doc__ or ""),
-            default=command(**parts),
-            args=flags,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+        with in_our_words(prog):
+            parsed: Any = tyro.cli(
+                command,
+                prog=prog,
+                description=inspect.cleandoc(options.__doc__ or ""),
+                default=command(**parts),
+                args=flags,
+                config=(tyro.conf.AvoidSubcommands,),
+            )
     except SystemExit:
         if asks_help:
             print(alias_page())

@@ -64,8 +64,10 @@ def main(arguments: list[str]) -> None:
         table = render_job
     else:
         from paddock.jobs.doctor import diagnose
+        from paddock.phases import phase
 
-        report, table = diagnose(), render
+        with phase("looking at this machine"):
+            report, table = diagnose(), render
     if options.launch.node_rank:
         print(f"machine {options.launch.node_rank} is ready; machine 0 has the report", file=sys.stderr)
     elif options.json:

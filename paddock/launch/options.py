@@ -29,6 +29,9 @@ class LaunchOptions:
     """Address of machine 0, where the machines meet (needed when nnodes > 1)."""
     master_port: int | None = None
     """Port on machine 0. Default: a free one on a single machine, 29500 on several."""
+    threads: int | None = None
+    """Threads of each process, where the host computes. Default: OMP_NUM_THREADS if it is set, else the cores that
+    other work leaves free when a run begins, shared out; a run that is resumed keeps its number."""
     node_ips: str | None = None
     """All machines, a,b,c: names, IPv4 or IPv6 addresses. Each finds its own place; they meet at the first."""
     rank_table: Path | None = None
@@ -92,6 +95,8 @@ class LaunchOptions:
                 "a job on one machine meets on its loopback interface, so the address would be ignored",
                 "leave it out, or give --nnodes",
             )
+        if self.threads is not None and not 1 <= self.threads <= MOST_ON_ONE_MACHINE:
+            raise bad_value("--threads", self.threads, f"a process has 1 to {MOST_ON_ONE_MACHINE}", "leave it out")
         self._check_faults()
         if self.master_port is not None and not 1 <= self.master_port <= 65535:
             raise bad_value("--master-port", self.master_port, "a port is 1 to 65535", "leave it out")

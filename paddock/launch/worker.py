@@ -20,6 +20,7 @@ from typing import NoReturn
 from paddock.launch.failure import record
 from paddock.launch.stop import hold_signals
 from paddock.launch.target import resolve
+from paddock.phases import STARTING, phase
 from paddock.plugins import import_all
 from paddock.process import claim, leave, tell_steps_to
 
@@ -42,8 +43,9 @@ def main(spec_file: str, parent: str) -> NoReturn:
     tell_steps_to(reports / f"rank{rank}.step")
     (reports / f"rank{rank}.ready").touch()
     try:
-        import_all(spec["modules"], spec["path"])
-        result = resolve(spec["target"])(spec["payload"])
+        with phase(STARTING):
+            import_all(spec["modules"], spec["path"])
+            result = resolve(spec["target"])(spec["payload"])
         (reports / f"rank{rank}.result").write_text(json.dumps(result), encoding="utf-8")
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code:

@@ -15,6 +15,7 @@ from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
 from paddock.parallel.sharding import average_statistics, statistics_of
 from paddock.parallel.stage import Batch
+from paddock.phases import phase
 from paddock.process import progress as note_progress
 from paddock.process import unhurried
 from paddock.telemetry.meter import ThroughputMeter
@@ -103,7 +104,7 @@ class TrainingLoop:
         self._tell("on_step", metrics)
         if metrics is not None:
             self._stream.log(self._position(), metrics)
-        self._stream.tick(progress.step)
+        self._stream.tick(progress.step, {"train.loss": result.loss, "train.grad_norm": result.norm})
         if begins:  # from now on the optimizer has its state
             run.checkpoints.prepare(run.tensors())
 
@@ -125,7 +126,7 @@ class TrainingLoop:
         run.checkpoints.wait_for_copy()
         self._average_statistics()
         batches = run.recipe.evaluate.batches
-        with nullcontext() if run.ema is None else run.ema.in_use():
+        with phase("evaluating") as told, nullcontext() if run.ema is None else run.ema.in_use():
             metrics = evaluate(
                 run.task,
                 run.engine,
@@ -133,6 +134,7 @@ class TrainingLoop:
                 run.world,
                 run.batch.micro,
                 None if batches is None else batches * run.batch.total,
+                told.update,
                 workers=run.recipe.data.workers,
                 writing=run.task.writing(during_training=True),
             )
@@ -161,7 +163,8 @@ class TrainingLoop:
         self._average_statistics()
         self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
         changing = run.names_of_statistics()
-        path = run.checkpoints.save(progress.step, run.tensors(), run.description(), self._is_best_step(), changing)
+        with phase("saving"):
+            path = run.checkpoints.save(progress.step, run.tensors(), run.description(), self._is_best_step(), changing)
         self._saved_step = progress.step
         self._tell("on_save", path)
 
