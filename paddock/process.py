@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from paddock.activity import here
 from paddock.errors import MachineError
 
 MOST_PROCESSES = 2**20
@@ -107,6 +108,7 @@ def progress() -> None:
     """Note that a piece of work is done, such as a step or a batch. After a stop signal, a process that notes nothing
     more is taken to hang, and left."""
     global _last_progress, _longest
+    here.moved()
     now = time.monotonic()
     if _last_progress:
         _longest = max(_longest, now - _last_progress)

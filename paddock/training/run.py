@@ -104,7 +104,8 @@ class TrainingRun:
         self.learning_rate = rate_for(recipe, self.total_steps, self.steps_per_epoch)
         clip, seed = recipe.optimizer.clip, recipe.train.seed
         parts = (self.engine, self.optimizer, self.loss_scale, world)
-        self.step = TrainingStep(*parts, learning_rate=self.learning_rate, clip=clip, seed=seed)
+        rules = {"clip": clip, "seed": seed, "replay_every": recipe.train.replay_every, "compiled": self.compiled}
+        self.step = TrainingStep(*parts, learning_rate=self.learning_rate, **rules)
         self.ema = None
         if recipe.train.ema is not None:
             self.ema = ExponentialMovingAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())
