@@ -44,7 +44,7 @@ def all_stacks() -> str:
 
 def collectives() -> str:
     """The last collectives that torch's flight recorder knows of, the newest last, and how far each came."""
-    recorded = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
+    recorded = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
     lines = [_collective(entry) for entry in recorded.get("entries", [])[-SHOWN_COLLECTIVES:]]
     return "\n".join(lines) or "none were recorded"
 

@@ -74,8 +74,8 @@ class Watchdog:
         """Tell of this rank, and look at what others tell."""
         if self._store is None:
             self._heard = self._clock()
-            if self._is_overdue():
-                self._conclude([self._beat()], {})
+            if (alone := self._beat()).overdue:
+                self._conclude([alone], {})
             return
         mine = self._tell()
         if self._store.check([VERDICT]):
@@ -96,8 +96,8 @@ class Watchdog:
             self._activities.forgive(away)
             self._silence.forget()
             self._heard = now
-        elif now - self._heard > longest_silence(self._setting) and self._is_overdue():
-            self._conclude([self._beat()], {}, self._lost_store or "the job's store does not answer")
+        elif now - self._heard > longest_silence(self._setting) and (alone := self._beat()).overdue:
+            self._conclude([alone], {}, self._lost_store or "the job's store does not answer")
 
     def lose_store(self, error: Exception) -> None:
         """Whoever kept the store has gone. Training goes on without, and so does the watch over this rank alone."""
@@ -108,21 +108,27 @@ class Watchdog:
         if self._store is not None and not self._lost_store:
             self._tell(has_ended=True)
 
-    def _is_overdue(self) -> bool:
-        current = self._activities.current
-        return self._clock() - current.since > allowance(current, self._setting)
-
-    def _beat(self, **more: bool) -> Heartbeat:
+    def _beat(self, has_ended: bool = False, has_dumped: bool = False) -> Heartbeat:
         current = self._activities.current
         age = self._clock() - current.since
-        overdue = age > allowance(current, self._setting)
         self._count += 1
-        about = (self._rank, self._host, os.getpid(), self._count, current.number, current.what, age, overdue)
-        return Heartbeat(*about, main_stack(), **more)
+        return Heartbeat(
+            rank=self._rank,
+            host=self._host,
+            pid=os.getpid(),
+            count=self._count,
+            number=current.number,
+            what=current.what,
+            age=age,
+            overdue=age > allowance(current, self._setting),
+            stack=main_stack(),
+            has_ended=has_ended,
+            has_dumped=has_dumped,
+        )
 
-    def _tell(self, **more: bool) -> Heartbeat:
+    def _tell(self, has_ended: bool = False, has_dumped: bool = False) -> Heartbeat:
         assert self._store is not None
-        beat = self._beat(**more)
+        beat = self._beat(has_ended, has_dumped)
         self._store.set(f"rank{self._rank}", beat.to_json())
         return beat
 

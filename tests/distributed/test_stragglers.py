@@ -53,7 +53,7 @@ class SlowDown(Callback):
 
     def on_start(self, run: TrainingRun) -> None:
         if self._kind == "compute":
-            run.engine.models[0].get_submodule("layers.0").register_forward_pre_hook(burn)
+            next(run.engine.models[0].get_submodule("layers").children()).register_forward_pre_hook(burn)
 
 
 class Ear(Callback):
