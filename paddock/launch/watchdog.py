@@ -12,6 +12,7 @@ reach it.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -83,9 +84,11 @@ class Watchdog:
             return
         following = self._read((self._rank + 1) % self._size)
         now = self._heard = self._clock()
-        is_silent = self._silence.of(following, now) > longest_silence(self._setting)
+        silence = self._silence.of(following, now)
+        is_silent = silence > longest_silence(self._setting)
         if is_silent or (mine.overdue and self._all_are_overdue()):
-            self._store.compare_set(VERDICT, "", str(self._rank))
+            # The first one's word counts, so that all say the same.
+            self._store.compare_set(VERDICT, "", json.dumps({following.rank: silence} if is_silent else {}))
             self._follow_verdict()
 
     def look_at_self(self) -> None:
@@ -152,27 +155,32 @@ class Watchdog:
 
     def _follow_verdict(self) -> None:
         """The job hangs: keep what this rank is at, and give the others the time to do so."""
-        stacks = _kept()
+        assert self._store is not None
+        unheard, stacks = json.loads(self._store.get(VERDICT)), _kept()
         self._tell(has_dumped=True)
-        counts = {beat.rank: beat.count for beat in self._read_all()}
-        deadline = self._clock() + SECONDS_FOR_THE_OTHERS
-        while True:
-            beats = self._read_all()
-            answers = [beat.has_dumped or beat.has_ended for beat in beats]
-            if all(answers) or self._clock() > deadline:
-                break
+        beats, began = self._read_all(), self._clock()
+        counts = {beat.rank: beat.count for beat in beats}
+        while not all(map(_has_answered, beats)) and self._clock() - began <= SECONDS_FOR_THE_OTHERS:
             self._wait(0.05)
-        now = self._clock()
+            try:
+                beats = self._read_all()
+            except RuntimeError:  # whoever keeps the store has heard all, and is ending
+                break
+        waited = self._clock() - began > SECONDS_FOR_THE_OTHERS
         silent = {
-            beat.rank: max(self._silence.of(beat, now), now - deadline + SECONDS_FOR_THE_OTHERS)
-            for beat, answered in zip(beats, answers, strict=True)
-            if not answered and beat.count == counts[beat.rank]
+            beat.rank: unheard.get(str(beat.rank), SECONDS_FOR_THE_OTHERS)
+            for beat in beats
+            if waited and not _has_answered(beat) and beat.count == counts[beat.rank]
         }
         self._conclude(beats, silent, stacks=stacks)
 
     def _conclude(self, beats: list[Heartbeat], silent: dict[int, float], store: str = "", stacks: str = "") -> None:
         speaks = self._rank == min(beat.rank for beat in beats if not (beat.has_ended or beat.rank in silent))
         self._end(hang_error(beats, silent, self._errors, store), stacks or _kept(), speaks)
+
+
+def _has_answered(beat: Heartbeat) -> bool:
+    return beat.has_dumped or beat.has_ended
 
 
 def _kept() -> str:

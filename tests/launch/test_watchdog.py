@@ -215,6 +215,7 @@ def test_a_frozen_rank_is_missed_by_the_one_before_it(frozen: int) -> None:
             assert f"rank {frozen} has sent no heartbeat for" in one.error.why
             assert one.speaks == (rank == min({0, 1, 2} - {frozen}))
     assert job.ranks[frozen].error is None
+    assert len({str(one.error) for one in job.ranks if one.error}) == 1
 
 
 def test_a_job_that_was_stopped_as_a_whole_goes_on() -> None:
