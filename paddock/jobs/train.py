@@ -303,14 +303,17 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     """One process's part in a training run. Returns what ended it."""
     from paddock.devices import select
     from paddock.launch.stop import StopRequest
+    from paddock.launch.watchdog import watching
     from paddock.parallel.preflight import examine
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
+    from paddock.telemetry.busy import busy_seconds
     from paddock.telemetry.meter import WARMUP, ThroughputMeter
     from paddock.telemetry.stream import MetricStream
     from paddock.training.callbacks import callbacks_kept
     from paddock.training.callbacks.pipeline_times import PipelineTimes
     from paddock.training.callbacks.recovery import Recovery
+    from paddock.training.callbacks.stragglers import Stragglers
     from paddock.training.loop import TrainingLoop
     from paddock.training.run import TrainingRun
 
@@ -320,6 +323,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         StopRequest() as stop,
         join_world(select(recipe.train.device), recipe.device.fallback) as world,
         _begun_attempt(payload, recipe, world) as (recipe, run_dir, attempt),
+        watching(recipe.train.hang_timeout, world, run_dir),
         _kept_products(recipe, world, run_dir, attempt) as products,
     ):
         if payload["preflight"]:
@@ -327,7 +331,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
             if world.is_main:
                 print(f"preflight: {examined}", file=sys.stderr)
         arithmetic = check_recipe(recipe, world.size)
-        recovery = [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
+        stragglers, recovery = Stragglers(), [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
         with phase("building the model", at_once=True):
             run = TrainingRun(
                 recipe,
@@ -336,7 +340,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
                 run_dir,
                 world,
                 continues=continues(recipe.checkpoint, run_dir),
-                callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), *recovery],
+                callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), stragglers, *recovery],
                 stop_requested=lambda: stop.requested,
             )
         _note_facts(run, arithmetic, attempt)
@@ -344,12 +348,14 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         _show_beginning(run, arithmetic, peak, products)
         # Of a run of two or three steps, which shows that something works, the last one is timed, warm or not.
         warmup = min(WARMUP, max(run.total_steps - run.begun_step - 1, 0))
-        meter = ThroughputMeter(warmup, peak_flops=peak, devices=world.size)
+        busy = busy_seconds if world.adapter.computes_on_host else None
+        meter = ThroughputMeter(warmup, peak_flops=peak, devices=world.size, busy=busy)
         started = time.perf_counter()
         with MetricStream(_sinks(run, attempt)) as stream:
             _describe_metrics(stream, run.task)
             if recovery:
                 stream.metadata("train.recovery_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+            stragglers.say = stream.message
             with run.checkpoints:
                 progress = TrainingLoop(run, stream, meter).train()
             summary = _summary(run, meter)
@@ -471,6 +477,7 @@ def _describe_metrics(stream: MetricStream, task: Task) -> None:
     stream.metadata("train.tokens_per_second_per_device", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.step_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.data_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.own_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.achieved_flops", unit="FLOP/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.memory", unit="bytes", stage="TRAIN")
     for name, goal in task.measures.items():

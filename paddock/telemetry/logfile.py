@@ -119,7 +119,10 @@ _KNOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "wait_time": ("wait_time", format.duration),
     "memory": ("memory", format.bytes_),
 }
-_HIDDEN = ("train.compute_time", "train.tokens_per_second_per_device", "train.busy_time.")
+_HIDDEN = (
+    *("train.compute_time", "train.tokens_per_second_per_device", "train.busy_time."),
+    *("train.own_time", "summary.own_time"),
+)
 """In the file, not worth a column: they follow from others, or are many."""
 
 

@@ -10,6 +10,8 @@ import json
 import math
 from contextlib import nullcontext
 
+from paddock.activity import CALLBACK, DATA, EVALUATION, FORWARD, SAVING, UPDATE
+from paddock.activity import here as activity
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
@@ -43,13 +45,18 @@ class TrainingLoop:
         with self._loader() as loader:
             feed = self._feed(loader)
             while progress.step < run.total_steps:
+                step = progress.step + 1
                 self._meter.start_step()
+                activity.begin(f"waiting for the data of step {step}", DATA)
                 work = feed.take()
                 if work.stops:
                     run.agree_on_stop()
                     break
+                activity.begin(f"forward and backward of step {step}", FORWARD)
                 run.step.launch(progress.step, work.batches, work.terms)
+                activity.begin(f"reading the data of step {step + 1}", DATA)
                 feed.prepare()  # the next step, while the device computes this one
+                activity.begin(f"loss and update of step {step}", UPDATE)
                 result = run.step.complete(before_update=run.checkpoints.wait_for_copy)
                 self._count(result, work)
                 self._after_step()
@@ -57,6 +64,7 @@ class TrainingLoop:
             self._evaluate()
         if self._saved_step != progress.step:
             self._save()
+        activity.begin("agreeing on the end", UPDATE)
         skipped = run.world.all_gather(json.dumps(sorted(feed.skipped)))
         progress.skipped = len(set().union(*map(json.loads, skipped)))
         self._tell("on_end")
@@ -99,7 +107,8 @@ class TrainingLoop:
         logs = progress.step % run.recipe.log.every == 0 or progress.step in (1, run.total_steps)
         if logs:
             run.world.adapter.synchronize()
-        self._meter.end_step(samples=run.batch.total, tokens=work.tokens, flops=work.flops, data_seconds=work.waited)
+        waits = {"data_seconds": work.waited, "idle_seconds": work.idle}
+        self._meter.end_step(samples=run.batch.total, tokens=work.tokens, flops=work.flops, **waits)
         metrics = self._metrics(result) if logs else None
         self._tell("on_step", metrics)
         if metrics is not None:
@@ -123,6 +132,7 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         run, progress = self._run, self._run.progress
         assert self._held_out is not None
+        activity.begin(f"evaluating step {progress.step}", EVALUATION)
         run.checkpoints.wait_for_copy()
         self._average_statistics()
         batches = run.recipe.evaluate.batches
@@ -160,6 +170,7 @@ class TrainingLoop:
 
     def _save(self) -> None:
         run, progress = self._run, self._run.progress
+        activity.begin(f"saving step {progress.step}", SAVING)
         self._average_statistics()
         self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
         changing = run.names_of_statistics()
@@ -194,6 +205,7 @@ class TrainingLoop:
     def _tell(self, event: str, *details: object) -> None:
         for callback in self._run.callbacks:
             assert isinstance(callback, Callback)
+            activity.begin(f"{type(callback).__name__}.{event}, a callback", CALLBACK)
             with unhurried():
                 getattr(callback, event)(self._run, *details)
 
