@@ -22,8 +22,8 @@ from paddock.checkpoint.huggingface import holds_weights, load_weights
 from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
 from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
 from paddock.checkpoint.storage import describe_checkpoint
+from paddock.checkpoint.stored_run import source_path
 from paddock.checkpoint.tensors import MODEL, tensors_of
-from paddock.files import user_path
 from paddock.models.build import build_engine, initialize_engine
 from paddock.parallel.engine import Engine
 from paddock.parallel.legality import may_compile
@@ -102,9 +102,15 @@ class TrainingRun:
         self.engine = engine_for(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
         self.learning_rate = rate_for(recipe, self.total_steps, self.steps_per_epoch)
-        clip, seed = recipe.optimizer.clip, recipe.train.seed
         parts = (self.engine, self.optimizer, self.loss_scale, world)
-        self.step = TrainingStep(*parts, learning_rate=self.learning_rate, clip=clip, seed=seed)
+        self.step = TrainingStep(
+            *parts,
+            learning_rate=self.learning_rate,
+            clip=recipe.optimizer.clip,
+            seed=recipe.train.seed,
+            replay_every=recipe.train.replay_every,
+            compiled=self.compiled,
+        )
         self.ema = None
         if recipe.train.ema is not None:
             self.ema = ExponentialMovingAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())
@@ -175,7 +181,7 @@ class TrainingRun:
             return self._resume(path) if path is not None else f"{seed} ({self.run_dir} has no checkpoint yet)"
         if settings.load is None:
             return seed
-        source = user_path(settings.load)
+        source = source_path(settings.load)
         if holds_weights(source) and settings.resume:
             return self._resume_example(source)
         if holds_weights(source):
