@@ -92,7 +92,7 @@ def train(
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
         )
-    job = Job(recipe, arithmetic, process_counts(launch), resumes, remote and str(remote.address))
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, None if remote is None else str(remote.address))
     with outliving_readers():
         return _start(job, name, launch, run_dir, callbacks, on_metrics)
 

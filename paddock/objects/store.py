@@ -108,7 +108,7 @@ class Store:
         if start == end:
             return memoryview(b"")
         with self._told(entry.key):
-            options = {"range": (start, end)} | ({"if_match": entry.etag} if entry.etag else {})
+            options: Any = {"range": (start, end)} | ({"if_match": entry.etag} if entry.etag else {})
             content = memoryview(obstore.get(self._store, entry.key, options=options).bytes())
         if len(content) != end - start:
             raise Unreachable(
