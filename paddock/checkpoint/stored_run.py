@@ -12,7 +12,8 @@ from pathlib import Path
 
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.description import Description
-from paddock.checkpoint.storage import DESCRIPTION, MAX_DESCRIPTION
+from paddock.checkpoint.names import DESCRIPTION
+from paddock.checkpoint.storage import MAX_DESCRIPTION
 from paddock.documents import parse_document
 from paddock.errors import DataError
 from paddock.files import user_path

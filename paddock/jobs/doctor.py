@@ -25,6 +25,7 @@ OPTIONAL = {
     "pillow": "image files",
     "simplejpeg": "JPEG files, faster",
     "tensorboard": "TensorBoard logs",
+    "trackio": "experiment tracking",
     "transformers": "reference models in the tests",
 }
 

@@ -39,8 +39,9 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     from paddock.checkpoint.huggingface import holds_weights, match_folder
     from paddock.checkpoint.imagenet_example import read_imagenet_example
     from paddock.checkpoint.loading import check_checkpoint, needs_new_head
+    from paddock.checkpoint.names import restore_replaced
     from paddock.checkpoint.position import check_optimizer
-    from paddock.checkpoint.storage import describe_checkpoint, restore_replaced
+    from paddock.checkpoint.storage import describe_checkpoint
     from paddock.checkpoint.stored_run import source_path
 
     settings, model = recipe.checkpoint, recipe.model

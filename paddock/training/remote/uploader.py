@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.description import CheckpointFiles, Description
-from paddock.checkpoint.storage import DESCRIPTION, complete_checkpoints
+from paddock.checkpoint.names import DESCRIPTION, complete_checkpoints
 from paddock.checkpoint.stored_run import StoredRun, superfluous
 from paddock.documents import read_document
 from paddock.errors import DataError, MachineError, UserError
