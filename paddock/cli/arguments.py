@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
@@ -36,7 +38,7 @@ class RecipeCommand(Generic[Options]):
 def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
     """Parse a verb whose arguments are just the fields of `options`."""
     description = inspect.cleandoc(options.__doc__ or "")
-    return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=description)
+    return _checked(tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=description))
 
 
 def parse_recipe_command(
@@ -102,9 +104,20 @@ def apply_flags(
     return RecipeCommand(
         name,
         type(recipe)(**plain(parsed.body, type(recipe))),
-        options(**vars(parsed.options)),
+        _checked(options(**vars(parsed.options))),
         LaunchOptions(**vars(parsed.launch)),
     )
+
+
+def _checked(options: Options) -> Options:
+    """The options of a verb, none of which is an address where only a path will do: it would become a folder `s3:`."""
+    for name, value in vars(options).items():
+        if isinstance(value, Path) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
+            what = f"--{name.replace('_', '-')} {value.parts[0]}//…"
+            raise ConfigError(
+                what, why="here only a path of this machine will do", fix="give a path, and copy the file"
+            )
+    return options
 
 
 def _asks_help(arguments: list[str]) -> bool:
