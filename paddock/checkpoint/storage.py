@@ -25,7 +25,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from paddock.checkpoint.blocks import COPY_AGAIN, damaged
+from paddock.checkpoint.blocks import damaged, instead_of
 from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.names import DESCRIPTION, PARTIAL, REPLACED, is_checkpoint, remove_checkpoint
 from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
@@ -197,16 +197,16 @@ def _open(path: Path) -> ShardReader:
 
 def _read_description(path: Path, part: type[T]) -> T:
     """What `checkpoint.json` says, of the form `part`."""
-    file = path / DESCRIPTION
-    text = read_text(file, fix=COPY_AGAIN, max_bytes=MAX_DESCRIPTION)
-    content = parse_document(text, dict[str, Any], str(file), fix=COPY_AGAIN, unique=True)
-    seal = shape_json(content, _Seal, str(file), fix=COPY_AGAIN)
+    file, fix = path / DESCRIPTION, instead_of(path)
+    text = read_text(file, fix=fix, max_bytes=MAX_DESCRIPTION)
+    content = parse_document(text, dict[str, Any], str(file), fix=fix, unique=True)
+    seal = shape_json(content, _Seal, str(file), fix=fix)
     if seal.format != FORMAT:
         why = f"this version of Paddock reads format {FORMAT}"
         raise DataError(f"{path} has checkpoint format {seal.format}", why=why)
     if seal.crc32 != _checksum({name: value for name, value in content.items() if name != "crc32"}):
         raise damaged(file, "its content is not what was written")
-    return shape_json(content, part, str(file), fix=COPY_AGAIN)
+    return shape_json(content, part, str(file), fix=fix)
 
 
 class _Seal(Document):

@@ -26,6 +26,7 @@ from paddock.inference.generation.text_generator import Continuation, TextGenera
 from paddock.inference.trained import read_trained_config
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.preflight import compared
 from paddock.launch.run import run
 from paddock.objects.address import is_address
 from paddock.parallel.config import ParallelConfig
@@ -112,7 +113,8 @@ def continue_text(
     launch.check()
     if is_address(job.source):
         job = replace(job, source=str(source_path(job.source)))  # once: all processes take the same
-    with scratch_folder() as folder:
+    asked = {**job.settings(), "parallel": job.parallel}
+    with scratch_folder() as folder, compared(launch, job.device, asked):
         path = folder / "texts.jsonl" if output is None else output
         payload = {"prompts": str(folder / "prompts.jsonl"), "texts": str(path), "live": live}
         payload["count"] = job.keep_prompts(folder / "prompts.jsonl")

@@ -34,10 +34,16 @@ SECONDS_BETWEEN_LOOKS = 0.1
 
 
 @contextmanager
-def agreed(options: LaunchOptions, decide: Callable[[], str], follow: Callable[[str], object]) -> Iterator[str]:
+def agreed(
+    options: LaunchOptions,
+    decide: Callable[[], str],
+    follow: Callable[[str], object],
+    inspect: Callable[[TCPStore], object] | None = None,
+) -> Iterator[str]:
     """What `decide` gives on machine 0, on every machine, once all others have done `follow` with it.
 
-    An error of one machine is raised on all, before any process starts. Inside the block the machines stay connected:
+    First of all each does `inspect` with the store, where machines can be compared (`preflight`). An error of one
+    machine is raised on all, before any process starts. Inside the block the machines stay connected:
     the store that machine 0 keeps is the one that the processes use.
     """
     if options.nnodes == 1:
@@ -47,6 +53,8 @@ def agreed(options: LaunchOptions, decide: Callable[[], str], follow: Callable[[
 
     with meeting_place(options) as (store, leads):
         try:
+            if inspect is not None:
+                inspect(store)
             if leads:
                 # Whoever comes to an elastic job later, or not at all, is not waited for here.
                 verdict = _lead(store, () if options.elastic else range(1, options.nnodes), decide)

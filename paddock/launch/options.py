@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from paddock.errors import bad_value
 from paddock.process import MOST_PROCESSES
@@ -27,6 +28,9 @@ class LaunchOptions:
     """Address of machine 0, where the machines meet (needed when nnodes > 1)."""
     master_port: int | None = None
     """Port on machine 0. Default: a free one on a single machine, 29500 on several."""
+    threads: int | None = None
+    """Threads of each process, where the host computes. Default: OMP_NUM_THREADS if it is set, else the cores that
+    other work leaves free when a run begins, shared out; a run that is resumed keeps its number."""
     max_restarts: int = 0
     """How often it goes on from its newest checkpoint after a process or a machine has failed (fault tolerance)."""
     node_timeout: float = NODE_TIMEOUT
@@ -35,6 +39,9 @@ class LaunchOptions:
     """Name of an elastic job, which goes on as machines leave and come: --nnodes MIN:MAX, and no --node-rank."""
     min_nodes: int | None = None
     """Fewest machines of an elastic job; --nnodes MIN:MAX says both."""
+    preflight: Literal["on", "off"] = "on"
+    """Before a job on several machines: compare their versions, devices, recipes, data and clocks, and try each device
+    and the collectives. Takes a second or two; `paddock doctor --nnodes` does it alone, and says more."""
 
     @property
     def world_size(self) -> int:
@@ -79,6 +86,8 @@ class LaunchOptions:
                 "a job on one machine meets on its loopback interface, so the address would be ignored",
                 "leave it out, or give --nnodes",
             )
+        if self.threads is not None and not 1 <= self.threads <= MOST_ON_ONE_MACHINE:
+            raise bad_value("--threads", self.threads, f"a process has 1 to {MOST_ON_ONE_MACHINE}", "leave it out")
         self._check_faults()
         if self.master_port is not None and not 1 <= self.master_port <= 65535:
             raise bad_value("--master-port", self.master_port, "a port is 1 to 65535", "leave it out")

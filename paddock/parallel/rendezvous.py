@@ -188,15 +188,23 @@ def _says_loopback(address: str) -> bool:
         return address.startswith("localhost")
 
 
-def interface_towards(address: str) -> str | None:
-    """The network interface of this machine that leads to an address; None if that cannot be told."""
+def address_towards(address: str) -> str | None:
+    """The address of this machine from which another one is reached; None if that cannot be told."""
     try:
         family, *_, where = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(where)  # sends nothing
-            ours = ip_address(probe.getsockname()[0].partition("%")[0])
+            return str(probe.getsockname()[0])
     except OSError:
         return None
+
+
+def interface_towards(address: str) -> str | None:
+    """The network interface of this machine that leads to an address; None if that cannot be told."""
+    found = address_towards(address)
+    if found is None:
+        return None
+    ours = ip_address(found.partition("%")[0])
     names = [name for _, name in socket.if_nameindex()]
     if ours.is_loopback:
         return next((name for name in names if name in ("lo", "lo0")), None)
