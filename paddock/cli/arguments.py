@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
@@ -44,7 +46,7 @@ def parse(options: type[Options], verb: str, arguments: list[str], aliases: Sequ
     if not _asks_help(arguments):
         Page.of(prog, options, aliases).check(arguments)
     with in_our_words(prog):
-        return tyro.cli(options, prog=prog, args=arguments, description=description)
+        return _checked(tyro.cli(options, prog=prog, args=arguments, description=description))
 
 
 def parse_recipe_command(
@@ -126,7 +128,7 @@ def apply_flags(
     return RecipeCommand(
         name,
         type(recipe)(**plain(parsed.body, type(recipe))),
-        options(**vars(parsed.options)),
+        _checked(options(**vars(parsed.options))),
         launch,
     )
 
@@ -143,6 +145,17 @@ def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) ->
 
         raise SystemExit(simulate(command, launch))
     return launch
+
+
+def _checked(options: Options) -> Options:
+    """The options of a verb, none of which is an address where only a path will do: it would become a folder `s3:`."""
+    for name, value in vars(options).items():
+        if isinstance(value, Path) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
+            what = f"--{name.replace('_', '-')} {value.parts[0]}//…"
+            raise ConfigError(
+                what, why="here only a path of this machine will do", fix="give a path, and copy the file"
+            )
+    return options
 
 
 def _asks_help(arguments: list[str]) -> bool:

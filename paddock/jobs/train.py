@@ -390,7 +390,8 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
         counts = process_counts(LaunchOptions())
         resumes, address = payload["resumes"], payload["address"]
         job = Job(recipe, check_recipe(recipe, world.size), counts, resumes, payload["name"], (), address)
-        stack.enter_context(kept(address, run_dir, _verb(resumes), recipe.checkpoint.keep))
+        if not attempt:
+            stack.enter_context(kept(address, run_dir, _verb(resumes), recipe.checkpoint.keep))
         facts = _environment(job) | ({} if restart is None else {"restart": restart})
         attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)[0]
         if restart is None:
