@@ -45,7 +45,7 @@ def test_a_frozen_process(tmp_path: Path) -> None:
     job = start(command_with("--train.hang-timeout"), tmp_path)
     metrics = tmp_path / "runs" / "hang" / "metrics.jsonl"
     wait_for(lambda: (metrics.exists() and '"train.loss"' in metrics.read_text()) or job.poll() is not None)
-    frozen = workers(job.pid)[1]
+    frozen = workers(job.pid)[-1]
     os.kill(frozen, signal.SIGSTOP)
     _, said = job.communicate()
     assert job.returncode == 6, said
@@ -63,15 +63,13 @@ def plain(line: str) -> str:
 
 
 def workers(launcher: int) -> list[int]:
-    """The processes of the job that a launcher started, as `pgrep -f` finds them."""
+    """The processes of the job that a launcher started, and what starts them, as `pgrep -f` finds them."""
     found, todo = [], [launcher]
     while todo:
         process = Path(f"/proc/{todo.pop()}")
-        if b"paddock.launch.worker" in (process / "cmdline").read_bytes():
+        if b"paddock.launch.fork_server" in (process / "cmdline").read_bytes():
             found.append(int(process.name))
-        else:
-            threads = (process / "task").glob("*/children")
-            todo += [int(child) for children in threads for child in children.read_text().split()]
+        todo += [int(child) for file in (process / "task").glob("*/children") for child in file.read_text().split()]
     return sorted(found)
 
 

@@ -16,7 +16,7 @@ from torch.distributed import HashStore, Store
 
 from paddock.activity import BEGINNING, CALLBACK, DATA, EVALUATION, FORWARD, SAVING, UPDATE, Activities, Activity
 from paddock.errors import HangError
-from paddock.launch.heartbeat import (
+from paddock.launch.watchdog.heartbeat import (
     FLOOR,
     GENEROUS,
     TIMES_THE_LONGEST,
@@ -26,7 +26,7 @@ from paddock.launch.heartbeat import (
     longest_silence,
     never_arrived,
 )
-from paddock.launch.watchdog import STOPPED_AFTER, Watchdog
+from paddock.launch.watchdog.watch import STOPPED_AFTER, Watchdog
 from paddock.testing.processes import is_gone
 from paddock.testing.tiny import TINY
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paddock.errors import HangError
-from paddock.launch.heartbeat import Heartbeat, never_arrived
+from paddock.launch.watchdog.heartbeat import Heartbeat, never_arrived
 
 SHOWN_FRAMES = 8
 SHOWN_COLLECTIVES = 30
