@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO
 
-from paddock.errors import MachineError
+from paddock.errors import MachineError, nearest
 
 
 @contextmanager
@@ -61,6 +61,13 @@ def scratch_folder() -> Iterator[Path]:
 
     with _ours(Path(gettempdir()), "paddock-scratch-", "", lambda path: os.mkdir(path, 0o700)) as folder:
         yield folder
+
+
+def nearest_path(path: Path) -> str:
+    """`did you mean "runs/tour"?`, of what there is where a path leads nowhere; nothing when nothing is near."""
+    with suppress(OSError, ValueError):
+        return nearest(str(path), [str(other) for other in path.parent.iterdir() if not other.name.startswith(".")])
+    return ""
 
 
 def _beside(path: Path) -> tuple[str, str]:
@@ -199,6 +206,11 @@ def open_text(path: str | Path) -> TextIO:
 def user_path(text: str | Path) -> Path:
     """A path as somebody wrote it: `~` is his home, and `~name` another's, if there is one."""
     return Path(os.path.expanduser(text))
+
+
+def user_cache() -> Path:
+    """Where this user keeps what can be made again: $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "paddock"
 
 
 @contextmanager

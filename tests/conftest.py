@@ -13,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from paddock.cli.main import run
+from paddock.testing.hosts import why_no_hosts
 from paddock.testing.tiny import TINY
 
 Run = Callable[..., int]
@@ -58,3 +59,10 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("trained") / "run"
     assert run(["train", *TINY, "--run-dir", str(run_dir)]) == 0
     return run_dir
+
+
+@pytest.fixture(scope="session")
+def network() -> None:
+    """For tests with `paddock.testing.hosts`, which not every machine permits."""
+    if (reason := why_no_hosts()) is not None:
+        pytest.skip(reason)

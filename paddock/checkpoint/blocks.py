@@ -149,9 +149,15 @@ class BlockReader:
         return damaged(self._path, why)
 
 
-COPY_AGAIN = "copy it again, or load an earlier checkpoint of the same run: --checkpoint.load RUN/checkpoints/step-…"
+def instead_of(checkpoint: Path) -> str:
+    """What to do about a checkpoint that cannot be used: there may be an earlier one of the same run."""
+    here = checkpoint.absolute()
+    others = sorted(path for path in here.parent.glob("step-*/checkpoint.json") if path.parent.name < here.name)
+    if not others:
+        return "copy it again"
+    return f"copy it again, or load an earlier checkpoint of the same run: --checkpoint.load {others[-1].parent}"
 
 
 def damaged(file: Path, why: str) -> DataError:
     """The error of a file that is not what was written."""
-    return DataError(f"the checkpoint file {file} is damaged", why=why, fix=COPY_AGAIN)
+    return DataError(f"the checkpoint file {file} is damaged", why=why, fix=instead_of(file.parent))

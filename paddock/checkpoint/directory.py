@@ -12,19 +12,18 @@ from torch import Tensor
 
 from paddock.checkpoint.background import BackgroundWriter
 from paddock.checkpoint.config import FOLDER
-from paddock.checkpoint.shards import Piece
-from paddock.checkpoint.storage import (
+from paddock.checkpoint.names import (
     complete_checkpoints,
-    describe_checkpoint,
     is_checkpoint,
-    plan_pieces,
     remove_checkpoint,
     remove_partial,
     restore_replaced,
-    save_pieces,
 )
+from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.storage import describe_checkpoint, plan_pieces, save_pieces
 from paddock.errors import DataError
-from paddock.files import disk_errors, replace_link, user_path
+from paddock.files import disk_errors, nearest_path, replace_link, user_path
+from paddock.phases import phase
 
 
 class CheckpointDirectory:
@@ -48,7 +47,8 @@ class CheckpointDirectory:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._background is not None:
-            self._background.close(raises=kind is None)
+            with phase("saving"):
+                self._background.close(raises=kind is None)
 
     def prepare(self, tensors: Mapping[str, Tensor]) -> None:
         """Tell, before the first `save`, what it will be about, so that it takes no longer than the next ones."""
@@ -139,7 +139,8 @@ def find_checkpoint(source: str | Path) -> Path:
         if steps:
             return steps[-1].resolve()
     if not path.exists():
-        raise DataError(f"there is no {path}", fix="give a run directory, a checkpoint or a Hugging Face folder")
+        usual = "give a run directory, a checkpoint or a Hugging Face folder"
+        raise DataError(f"there is no {path}", fix=nearest_path(path) or usual)
     raise DataError(
         f"{path} holds no checkpoint",
         why="a run directory has checkpoints/step-…, and a checkpoint has a checkpoint.json",

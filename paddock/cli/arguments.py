@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
 from paddock.cli.mirror import mirror, plain
-from paddock.config.aliases import take_recipe, translate
+from paddock.cli.refusals import Page, in_our_words
+from paddock.cli.sections import HELP_FLAGS, asked_section, section_page
+from paddock.config.aliases import alias_flags, take_recipe, translate
 from paddock.config.flags import SYSTEMS
-from paddock.config.load import load_recipe, load_without_validation, recipe_names
+from paddock.config.foreign.overriding import take_overrides
+from paddock.config.load import foreign_config, load_foreign, load_recipe, load_without_validation, recipe_names
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
-from paddock.launch.options import LaunchOptions
+from paddock.launch.options import LaunchOptions, node_range
 
 Options = TypeVar("Options")
-HELP_FLAGS = ("-h", "--help")
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,14 @@ class RecipeCommand(Generic[Options]):
     launch: LaunchOptions
 
 
-def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
-    """Parse a verb whose arguments are just the fields of `options`."""
-    description = inspect.cleandoc(options.__doc__ or "")
-    return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=description)
+def parse(options: type[Options], verb: str, arguments: list[str], aliases: Sequence[str] = ()) -> Options:
+    """Parse a verb whose arguments are just the fields of `options`; `aliases` are spellings that the verb has
+    translated already."""
+    description, prog = inspect.cleandoc(options.__doc__ or ""), f"paddock {verb}"
+    if not _asks_help(arguments):
+        Page.of(prog, options, aliases).check(arguments)
+    with in_our_words(prog):
+        return tyro.cli(options, prog=prog, args=arguments, description=description)
 
 
 def parse_recipe_command(
@@ -61,7 +67,13 @@ def parse_recipe_command(
             + (", before the flags" if arguments else ""),
             fix=f"paddock {verb} {subject} [flags]; a recipe is a YAML file or one of: {', '.join(recipe_names())}",
         )
-    recipe = load_without_validation(name) if asks_help else load_recipe(name)
+    if (foreign := None if asks_help else foreign_config(name)) is not None:
+        overrides, flags = take_overrides(flags)
+        recipe, conversion = load_foreign(foreign, overrides)
+        for note in conversion.notes():
+            print(f"note: {note}", file=sys.stderr)
+    else:
+        recipe = load_without_validation(name) if asks_help else load_recipe(name)
     if change is not None:
         recipe = change(recipe)
     return apply_flags(options, verb, name, recipe, flags, subject)
@@ -78,21 +90,28 @@ def apply_flags(
 ) -> RecipeCommand[Options]:
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
-    flags, notes = translate(flags, recipe)
+    if section := asked_section(flags):
+        print(section_page(recipe, section))
+        raise SystemExit(0)
+    flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
     command = make_dataclass(
         "Command", [(name, Annotated[type(part), tyro.conf.arg(name="", help="")]) for name, part in parts.items()]
     )
+    prog = f"paddock {verb} {subject if asks_help else name}"
+    if not asks_help:
+        Page.of(prog, command, list(alias_flags(recipe))).check(flags)
     try:
-        parsed: Any = tyro.cli(
-            command,
-            prog=f"paddock {verb} {subject if asks_help else name}",
-            description=inspect.cleandoc(options.__doc__ or ""),
-            default=command(**parts),
-            args=flags,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+        with in_our_words(prog):
+            parsed: Any = tyro.cli(
+                command,
+                prog=prog,
+                description=inspect.cleandoc(options.__doc__ or ""),
+                default=command(**parts),
+                args=flags,
+                config=(tyro.conf.AvoidSubcommands,),
+            )
     except SystemExit:
         if asks_help:
             print(alias_page())

@@ -13,6 +13,7 @@ import tyro
 
 from paddock.cli.arguments import parse
 from paddock.launch.options import LaunchOptions
+from paddock.phases import STARTING, phase
 
 if TYPE_CHECKING:
     from paddock.jobs.generate import Continuation
@@ -97,8 +98,9 @@ class GenerateOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
-    from paddock.inference.generation.options import GenerationOptions
-    from paddock.jobs.generate import TextJob, continue_text
+    with phase(STARTING):
+        from paddock.inference.generation.options import GenerationOptions
+        from paddock.jobs.generate import TextJob, continue_text
 
     early: dict[str, bool | Literal["never"]] = {"true": True, "false": False, "never": "never"}
     names = {field.name for field in fields(GenerationOptions)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.cli.arguments import parse_recipe_command
@@ -13,6 +12,7 @@ from paddock.launch.options import check_world
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
+    from paddock.jobs.train import TrainingOutcome
     from paddock.planning.dry_run import DryRun
 
 
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 class TrainOptions:
     """Train the model of a recipe.
 
-    RECIPE is a shipped name such as gpt2/tiny, or a YAML file. Every field of it is a flag below; defaults shown
-    are the recipe's. Ctrl-C finishes the step, saves a checkpoint and stops (exit code 8); `paddock resume` goes on."""
+    RECIPE is a shipped name such as gpt2/tiny, a YAML file, or a config of MindFormers or LiBai as it is. Every field
+    of it is a flag below; defaults shown are the recipe's. Ctrl-C finishes the step, saves a checkpoint and stops (exit
+    code 8); `paddock resume` goes on."""
 
-    run_dir: Path | None = None
-    """Where everything of the run goes; default runs/<recipe>-<time>."""
+    run_dir: str | None = None
+    """Where everything of the run goes; default runs/<recipe>-<time>. An address, such as s3://bucket/runs/tour: it
+    works in runs/tour, and is copied there."""
     dry_run: bool = False
     """Print the resolved recipe, its arithmetic and every rule, and stop."""
     world: int | None = None
@@ -33,7 +35,8 @@ class TrainOptions:
     rank: int = 0
     """With --dry-run --world: the process to look at."""
     json: bool = False
-    """With --dry-run, --evaluate-only or --benchmark-only: print the result as JSON."""
+    """Print the result as JSON: of a run its directory, step, loss, best metrics, and what stopped it, if that was not
+    its end; without this, its directory alone."""
     evaluate_only: bool = False
     """Evaluate what --checkpoint.load names, as `paddock evaluate` does, and stop."""
     benchmark_only: bool = False
@@ -44,12 +47,8 @@ class TrainOptions:
         instead = [self.dry_run, self.evaluate_only, self.benchmark_only]
         if sum(instead) > 1:
             raise ConfigError("--dry-run, --evaluate-only and --benchmark-only exclude each other", fix="choose one")
-        without = [("--world", self.world is not None and not self.dry_run), ("--json", self.json and not any(instead))]
-        for flag, ignored in without:
-            if ignored:
-                raise ConfigError(
-                    f"{flag} is for dry runs, and would be ignored", fix=f"add --dry-run, or leave {flag} out"
-                )
+        if self.world is not None and not self.dry_run:
+            raise ConfigError("--world is for dry runs, and would be ignored", fix="add --dry-run, or leave it out")
         if self.run_dir is not None and (self.evaluate_only or self.benchmark_only):
             raise ConfigError(
                 f"--run-dir {self.run_dir} would be ignored", why="nothing is written", fix="leave it out"
@@ -77,8 +76,7 @@ def main(arguments: list[str]) -> int:
     elif not options.dry_run:
         from paddock.jobs.train import train
 
-        outcome = train(command.name, command.recipe, command.launch, options.run_dir)
-        return STOPPED if outcome.interrupted else 0
+        return show_outcome(train(command.name, command.recipe, command.launch, options.run_dir), options.json)
     elif options.world is None:
         from paddock.cli.check import show_config
 
@@ -89,6 +87,17 @@ def main(arguments: list[str]) -> int:
         result = dry_run(command.recipe, options.world, options.rank)
         print(json.dumps(result.to_dict()) if options.json else dry_run_page(command.name, result))
     return 0
+
+
+def show_outcome(outcome: TrainingOutcome, as_json: bool) -> int:
+    """Print what came of a run, in one line and by one process; returns the exit code."""
+    from paddock.training.run_directory import outcome_of
+
+    if outcome.is_main:
+        place = str(outcome.run_dir)
+        told = {"run_dir": place, **outcome_of(outcome.run_dir), "stopped": outcome.stopped_by}
+        print(json.dumps(told) if as_json else place, flush=True)
+    return STOPPED if outcome.interrupted else 0
 
 
 def dry_run_page(name: str, result: DryRun) -> str:

@@ -63,6 +63,8 @@ class DeviceAdapter:
     """What to install to have it: completes the sentence "it needs …"."""
     computes_on_host: bool = False
     """The host's own memory and threads do the work: nothing to copy or to wait for, and our CPU kernels apply."""
+    slow_types: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """How slow types are that it has no instructions for: completes "expect it to be …"."""
     peaks: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False, repr=False)
     """Dense peak FLOP/s: pattern of the whole device name → type → FLOP/s. Only published figures."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from paddock.checkpoint.huggingface import (
 from paddock.checkpoint.matching import StoredWeight
 from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, save_pieces, saved_tensors
+from paddock.checkpoint.stored_run import source_path
 from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.preprocess.token_use import used_tokens
@@ -34,7 +35,7 @@ from paddock.data.tokenizers.sentencepiece import MODEL_NAME, SentencePieceToken
 from paddock.data.tokenizers.trimming import check_trimmable, trim_tokenizer
 from paddock.documents import read_text
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.files import atomic_write, user_path
+from paddock.files import atomic_write
 from paddock.inference.trained import find_classes, find_tokenizer, folders_of, write_classes
 from paddock.models.config import ModelConfig
 from paddock.models.registry import family_named
@@ -65,9 +66,11 @@ def convert(
     to: Literal["huggingface", "paddock"],
     dtype: str,
     trim: TrimVocabulary | None = None,
+    on_weight: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what to say."""
-    path = user_path(source)
+    """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what to say.
+    `on_weight` hears how many weights have been read, and how many there are."""
+    path = source_path(source)
     if destination.exists():
         raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
     if dtype != "float32" and to == "paddock":
@@ -84,6 +87,8 @@ def convert(
     opened, said = open_folder(path) if is_theirs else open_checkpoint(path), list[str]()
     if trim is not None:
         opened, said = trim_vocabulary(opened, trim)
+    if on_weight is not None:
+        opened = replace(opened, weights=CountedWeights(opened.weights, on_weight))
     if to == "huggingface":
         _export(opened, destination, dtype)
     else:
@@ -126,6 +131,25 @@ class StoredWeights(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._stored)
+
+
+class CountedWeights(Mapping[str, Tensor]):
+    """Weights, of which it is told how many have been read."""
+
+    def __init__(self, weights: Mapping[str, Tensor], on_weight: Callable[[int, int], None]) -> None:
+        self._weights, self._on_weight = weights, on_weight
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self._read.add(name)
+        self._on_weight(len(self._read), len(self._weights))
+        return self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
 
 
 def _export(source: Source, destination: Path, dtype: str) -> None:

@@ -1,10 +1,13 @@
-"""`paddock doctor`: what this machine has and lacks, for people who install Paddock or ask for help.
+"""`paddock doctor`: what this machine has and lacks, for people who install Paddock or ask for help; and whether the
+machines of a job fit together.
 
-`diagnose` looks and gives plain data. It does not raise because something is missing.
+`diagnose` looks and gives plain data. It does not raise because something is missing. `diagnose_job` does: what it
+finds keeps the job from beginning.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -12,12 +15,20 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock import __version__
 from paddock.devices import Availability, adapter_named, device_names, probe, select
 from paddock.devices.cpu import CPU, cpu_model
 from paddock.errors import MachineError
+from paddock.files import scratch_folder
+from paddock.launch.nodes import agreed
+from paddock.launch.options import LaunchOptions
+from paddock.launch.preflight import check_same_data, check_writable, inspection
+from paddock.launch.run import run
+
+if TYPE_CHECKING:
+    from paddock.config.recipe import Recipe
 
 CORE = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "pyyaml", "tyro", "rich", "packaging")
 OPTIONAL = {
@@ -25,6 +36,7 @@ OPTIONAL = {
     "pillow": "image files",
     "simplejpeg": "JPEG files, faster",
     "tensorboard": "TensorBoard logs",
+    "trackio": "experiment tracking",
     "transformers": "reference models in the tests",
 }
 
@@ -51,6 +63,45 @@ def diagnose() -> dict[str, Any]:
             "optional": {name: _installed(name) for name in OPTIONAL},
         },
     }
+
+
+def diagnose_job(
+    launch: LaunchOptions, device: str, recipe: Recipe | None, run_dir: Path | None, patience: float
+) -> dict[str, Any]:
+    """What the machines and processes of a job have and reach, ready for JSON; an error that names those that are not
+    ready. With a recipe they must all have the same one, and the same data; with a run directory, write there."""
+    launch.check()
+    inspect = inspection(launch, device, {} if recipe is None else recipe.to_dict(), patience)
+
+    def look() -> str:
+        return json.dumps(_what_a_run_needs(recipe, run_dir))
+
+    def follow(decision: str) -> None:
+        check_same_data(json.loads(decision), _what_a_run_needs(recipe, run_dir))
+
+    with scratch_folder() as folder, agreed(launch, look, follow, inspect):
+        examined = run("paddock.jobs.doctor:work", {"device": device}, launch, folder)
+    machines, notes = ([], []) if inspect is None else (inspect.meeting.to_list(), inspect.notes())
+    return {"machines": machines, **examined, "notes": notes + examined["notes"]}
+
+
+def _what_a_run_needs(recipe: Recipe | None, run_dir: Path | None) -> dict[str, Any]:
+    """What tells its data from others; an error, if it is not here, or if nothing could be written. Nothing is left of
+    that."""
+    from paddock.tasks.registry import build_task
+
+    if run_dir is not None:
+        check_writable(str(run_dir))
+    return {} if recipe is None else dict(build_task(recipe).fingerprint())
+
+
+def work(payload: dict[str, Any]) -> dict[str, Any]:
+    """One process's part in the examination of a job."""
+    from paddock.parallel.preflight import examine
+    from paddock.parallel.world import join_world
+
+    with join_world(select(payload["device"])) as world:
+        return examine(world, thorough=True).to_dict()
 
 
 def _device(name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from paddock.config.measuring import with_weights_here
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_evaluation
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
@@ -17,6 +18,7 @@ from paddock.errors import ConfigError, DataError, bad_value
 from paddock.files import atomic_write, scratch_folder
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.preflight import compared
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.tasks.registry import build_task, prepare_data, task_class
@@ -37,11 +39,12 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, missed: Path | None = None) 
             why="checkpoint.load is not set, and random weights say nothing",
             fix="give a run directory instead of a recipe, or --checkpoint.load RUN, CHECKPOINT or FOLDER",
         )
+    recipe = with_weights_here(recipe)
     recipe = with_tokenizer_of_weights(recipe, recipe.checkpoint.load)
     check_evaluation(recipe, world_of(launch))
-    check_device(recipe.parallel, select(recipe.train.device))
-    check_labels(recipe, prepare_data(recipe).classes)
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, compared(launch, recipe.train.device, recipe.to_dict()):
+        check_device(recipe.parallel, select(recipe.train.device))
+        check_labels(recipe, prepare_data(recipe).classes)
         result = folder / "result.json"
         payload = {
             "recipe": recipe.to_dict(),

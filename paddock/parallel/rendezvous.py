@@ -130,7 +130,7 @@ def serve_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPSto
 
     if (serving := _servers.get(port)) is not None:
         return serving
-    listening = _listen(address, port)
+    listening = listen(address, port)
     _check_descriptors()
     bound, port = listening.getsockname()[:2]
     store = TCPStore(bound, port, is_master=True, timeout=timeout, master_listen_fd=listening.detach())
@@ -150,7 +150,8 @@ def _check_descriptors() -> None:
             os.close(descriptor)
 
 
-def _listen(address: str, port: int) -> socket.socket:
+def listen(address: str, port: int) -> socket.socket:
+    """A socket at an address of this machine, at which others reach it."""
     try:
         family, *_, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         if ip_address(where[0]).is_loopback and not _says_loopback(address):
@@ -169,6 +170,17 @@ def _listen(address: str, port: int) -> socket.socket:
         ) from error
 
 
+def is_own_address(address: str) -> bool:
+    """Whether an address, or what a name stands for here, is one of this machine's."""
+    try:
+        family, *_, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(where)
+    except OSError:
+        return False
+    return True
+
+
 def _says_loopback(address: str) -> bool:
     try:
         return ip_address(address).is_loopback
@@ -176,15 +188,23 @@ def _says_loopback(address: str) -> bool:
         return address.startswith("localhost")
 
 
-def interface_towards(address: str) -> str | None:
-    """The network interface of this machine that leads to an address; None if that cannot be told."""
+def address_towards(address: str) -> str | None:
+    """The address of this machine from which another one is reached; None if that cannot be told."""
     try:
         family, *_, where = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(where)  # sends nothing
-            ours = ip_address(probe.getsockname()[0].partition("%")[0])
+            return str(probe.getsockname()[0])
     except OSError:
         return None
+
+
+def interface_towards(address: str) -> str | None:
+    """The network interface of this machine that leads to an address; None if that cannot be told."""
+    found = address_towards(address)
+    if found is None:
+        return None
+    ours = ip_address(found.partition("%")[0])
     names = [name for _, name in socket.if_nameindex()]
     if ours.is_loopback:
         return next((name for name in names if name in ("lo", "lo0")), None)

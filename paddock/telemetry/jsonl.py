@@ -32,7 +32,7 @@ from paddock.telemetry.records import (
     metrics_of,
     parse_record,
 )
-from paddock.telemetry.stream import Step, Value
+from paddock.telemetry.stream import NOTHING, Step, Value
 
 OnMetrics = Callable[[int, dict[str, Any]], None]
 """Called with a step and the metrics that were reported at it, from a thread of its own."""
@@ -96,7 +96,7 @@ class JsonLinesSink:
     def log(self, step: Step, data: Mapping[str, Value]) -> None:
         self.write({"type": "LOG", "step": list(step), "data": data})
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         """A step without a record leaves no trace."""
 
     def message(self, text: str) -> None:
@@ -178,6 +178,24 @@ def read_metrics(path: str | Path, *, rewound: bool = False, tolerated: Tolerate
         raise DataError(f"{path} does not exist", fix="give the metrics.jsonl of a run directory")
     records = (record for _, record in _records(path, tolerated))
     return records if rewound else _last_of_each_step(records, _steps_kept(path), tolerated or Tolerated())
+
+
+def read_tail(path: Path, max_bytes: int = 2**17) -> list[Record]:
+    """The last records of a metrics file of any length; a last line torn by a crash is left out."""
+    with open_regular(path) as stream:
+        begin = max(stream.seek(0, os.SEEK_END) - max_bytes, 0)
+        stream.seek(begin)
+        lines = stream.read(max_bytes).split(b"\n")[1 if begin else 0 :]
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.strip():
+                records.append(parse_record(line))
+        except DataError as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{path} is damaged near its end", why=error.why) from None
+    return records
 
 
 def _steps_kept(path: Path) -> list[float]:

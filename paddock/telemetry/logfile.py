@@ -13,7 +13,7 @@ from pathlib import Path
 from paddock.files import disk_errors
 from paddock.telemetry import format
 from paddock.telemetry.meter import EtaEstimator
-from paddock.telemetry.stream import Step, Value
+from paddock.telemetry.stream import NOTHING, Step, Value
 
 
 class LineFormatter:
@@ -157,7 +157,7 @@ class LogFileSink:
         for line in self._formatter.lines(step, data):
             self._write(line)
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         self._formatter.eta.observe(step)
 
     def message(self, text: str) -> None:

@@ -17,6 +17,7 @@ from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
 from paddock.parallel.sharding import average_statistics, statistics_of
 from paddock.parallel.stage import Batch
+from paddock.phases import phase
 from paddock.process import progress as note_progress
 from paddock.process import unhurried
 from paddock.telemetry.meter import ThroughputMeter
@@ -95,8 +96,8 @@ class TrainingLoop:
 
     def _count(self, result: StepResult, work: StepInput) -> None:
         """A step is done: the run is further, and every so often says so."""
-        note_progress()
         run, progress = self._run, self._run.progress
+        note_progress(progress.step + 1)
         begins = progress.step == run.begun_step
         progress.loss = result.loss
         progress.step += 1
@@ -112,7 +113,7 @@ class TrainingLoop:
         self._tell("on_step", metrics)
         if metrics is not None:
             self._stream.log(self._position(), metrics)
-        self._stream.tick(progress.step)
+        self._stream.tick(progress.step, {"train.loss": result.loss, "train.grad_norm": result.norm})
         if begins:  # from now on the optimizer has its state
             run.checkpoints.prepare(run.tensors())
 
@@ -135,7 +136,7 @@ class TrainingLoop:
         run.checkpoints.wait_for_copy()
         self._average_statistics()
         batches = run.recipe.evaluate.batches
-        with nullcontext() if run.ema is None else run.ema.in_use():
+        with phase("evaluating") as told, nullcontext() if run.ema is None else run.ema.in_use():
             metrics = evaluate(
                 run.task,
                 run.engine,
@@ -143,6 +144,7 @@ class TrainingLoop:
                 run.world,
                 run.batch.micro,
                 None if batches is None else batches * run.batch.total,
+                told.update,
                 workers=run.recipe.data.workers,
                 writing=run.task.writing(during_training=True),
             )
@@ -172,7 +174,8 @@ class TrainingLoop:
         self._average_statistics()
         self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
         changing = run.names_of_statistics()
-        path = run.checkpoints.save(progress.step, run.tensors(), run.description(), self._is_best_step(), changing)
+        with phase("saving"):
+            path = run.checkpoints.save(progress.step, run.tensors(), run.description(), self._is_best_step(), changing)
         self._saved_step = progress.step
         self._tell("on_save", path)
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.storage import complete_checkpoints, describe_checkpoint
+from paddock.checkpoint.names import complete_checkpoints
+from paddock.checkpoint.storage import describe_checkpoint
 from paddock.documents import read_document
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def name_run_dir(recipe_name: str) -> Path:
     """`runs/<recipe>-<time>`; a YAML path gives its file name."""
-    name = Path(recipe_name).stem if recipe_name.endswith((".yaml", ".yml")) else recipe_name
+    name = Path(recipe_name).stem if recipe_name.endswith((".yaml", ".yml", ".py")) else recipe_name
     return Path("runs") / f"{name.strip('/').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
 
 

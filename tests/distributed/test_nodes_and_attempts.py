@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.data.language.embedded import embedded_documents
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 
@@ -24,12 +25,14 @@ Done = list[tuple[int, str]]
 
 def on_two_nodes(*arguments: str, folders: list[Path], caches: list[Path] | None = None, late: bool = False) -> Done:
     """`paddock train` on two machines, each in its folder: exit code and standard error of both. The second one comes
-    late, if so asked: when the first has made its run directory, and the clock shows another second."""
+    late, if so asked: when the first has made its run directory, and the clock shows another second. (A preflight would
+    wait for the second one.)"""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "paddock", "train", *TINY, *arguments, "--nnodes", "2"]
     command += ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    command += ["--preflight", "off"] if late else []
     nodes: list[subprocess.Popen[str]] = []
     try:
         for rank, folder in enumerate(folders):
@@ -96,6 +99,18 @@ def test_what_one_node_lacks_stops_all(trained_run: Path, tmp_path: Path) -> Non
     assert [code for code, _ in done] == [4, 4], done
     assert "error: machine 1: there is no tokenizer file" in done[0][1]
     assert "error: there is no tokenizer file" in done[1][1]
+
+
+def test_other_data_on_one_node_stops_all(tmp_path: Path) -> None:
+    folders = [tmp_path / "node0", tmp_path / "node1"]
+    for rank, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "book.txt").write_text("\n\n".join(embedded_documents()[: 30 + rank]), encoding="utf-8")
+    book = ["--data.source", "text", "--data.path", "book.txt", "--data.cache", "cache"]
+    done = on_two_nodes(*book, folders=folders)
+    assert [code for code, _ in done] == [3, 3], done
+    assert "error: machine 1: " in done[0][1] and "has other data than machine 0" in done[0][1]
+    assert "why: training data: " in done[1][1] and "on machine 0" in done[1][1]
 
 
 DIES = """

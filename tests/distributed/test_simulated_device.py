@@ -23,12 +23,15 @@ from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import adapter_named, select
+from paddock.errors import MachineError
 from paddock.parallel import world as worlds
+from paddock.parallel.preflight import examine
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
 from paddock.testing.layouts import small_bert, small_recipe, small_t5, trace_recipe
 from paddock.testing.pool import ProcessPool, WorkFailed
 from paddock.testing.simulated import simulated_device, write_package
+from paddock.testing.simulated.injection import Injection
 from paddock.testing.tiny import TINY, losses, paddock
 
 NAME = "npu"
@@ -178,3 +181,27 @@ def test_a_command_and_its_processes_find_the_device(tmp_path: Path, trained_run
     assert ledger == {"aten.gelu": layers * (passes + evaluated), "aten.gelu_backward": layers * passes}
     stopped = paddock("train", *TINY, *device, str(tmp_path / "no"), "--device.fallback", "error", PYTHONPATH=path)
     assert stopped.returncode == 3 and "sdaa has no kernel for aten::gelu.out" in stopped.stderr, stopped.stderr
+
+
+def examined(rank: int, size: int, meeting: str, wrong: dict[int, float], broken: Sequence[str]) -> str:
+    """What a preflight says, where the products of some ranks' devices are off."""
+    injections = [Injection("aten.mm", size=wrong[rank])] if rank in wrong else []
+    with simulated_device(NAME, injections=injections, broken_collectives=broken):
+        world = join(rank, size, meeting)
+        try:
+            return str(examine(world))
+        except MachineError as error:
+            return str(error)
+
+
+def test_a_preflight_names_the_device_that_is_wrong(pools: dict[int, tuple[ProcessPool, str]]) -> None:
+    pool, meeting = pools[2]
+    for found in pool.run(examined, 2, meeting, {}, ()):
+        assert found.startswith("2 processes on 1 machine compute as they should")
+    for found in pool.run(examined, 2, meeting, {1: float("nan")}, ()):
+        assert found.startswith(f"a device multiplies wrongly: rank 1 ({NAME}:")
+        assert "65536 of 65536 numbers are not finite" in found and "rank 0" not in found
+    for found in pool.run(examined, 2, meeting, {0: 1e-4}, ()):
+        assert "multiplies wrongly: rank 0" in found and "numbers are wrong, such as" in found
+    for found in pool.run(examined, 2, meeting, {}, ("allreduce",)):
+        assert found.startswith("sums over") and "numbers are wrong" in found
