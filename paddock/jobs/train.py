@@ -302,7 +302,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     """One process's part in a training run. Returns what ended it."""
     from paddock.devices import select
     from paddock.launch.stop import StopRequest
-    from paddock.launch.watchdog import watching
+    from paddock.launch.watchdog.watch import watching
     from paddock.parallel.preflight import examine
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data

@@ -24,7 +24,7 @@ from paddock.parallel.world import World
 from paddock.training.numerics import explain, most_telling
 from paddock.training.optimizer import set_learning_rate
 from paddock.training.precision import LossScale
-from paddock.training.replay import Replay, corruption_error
+from paddock.training.replay.replay import Replay, corruption_error
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TrainingStep:
         compiled: bool = False,
     ) -> None:
         """`learning_rate` of a step (the first is 0); `clip` is the largest gradient norm. Of `replay_every` steps the
-        last is computed twice (`replay.py`), which looks into modules unless they are `compiled`."""
+        last is computed twice (`replay/`), which looks into modules unless they are `compiled`."""
         self._engine, self._optimizer, self._loss_scale, self._world = engine, optimizer, loss_scale, world
         self._learning_rate, self._clip, self._seed_of_run = learning_rate, clip, seed
         self._replay_every, self._compiled = replay_every, compiled

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor, nn
 
 from paddock.alignment.trace import Trace
@@ -88,19 +88,6 @@ def spoil(tensor: Tensor) -> None:
     local(tensor.detach()).view(-1)[:1] += 0.25
 
 
-class SpoiltGradient(torch.autograd.Function):
-    """The tensor itself, whose gradient is computed wrong."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        spoil(gradient)
-        return gradient
-
-
 def wrong_once(engine: Engine, module: str, direction: str, call: int) -> None:
     """A layer that computes one number wrong, once. As a device would: no hook of anybody sees the right one."""
     (layer,) = [found for model in engine.models for name, found in model.named_modules() if name == module]
@@ -109,14 +96,6 @@ def wrong_once(engine: Engine, module: str, direction: str, call: int) -> None:
     def forward(*inputs: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == call and direction == "weight":
-            kept = dict(layer._parameters)
-            layer.__dict__["weight"] = SpoiltGradient.apply(layer._parameters.pop("weight"))
-            output = compute(*inputs, **named)
-            del layer.__dict__["weight"]
-            layer._parameters.clear()
-            layer._parameters.update(kept)  # in their order
-            return output
         output = compute(*inputs, **named)
         if calls == call and direction == "forward":
             spoil(output)
@@ -124,7 +103,29 @@ def wrong_once(engine: Engine, module: str, direction: str, call: int) -> None:
             output.register_hook(spoil)
         return output
 
-    layer.forward = forward
+    if direction == "weight":
+        [stage] = [stage for stage in engine.stages.values() if layer in stage.modules()]
+        spoil_gradient(layer, [stage, stage.model.get_submodule(".".join(module.split(".")[:2]))], call)
+    else:
+        layer.forward = forward
+
+
+def spoil_gradient(layer: nn.Module, around: list[nn.Module], call: int) -> None:
+    """The gradient of a layer's weight is wrong, once, before anybody sees it. The weight is there from the beginning,
+    or is gathered for the unit that it is in: both are `around` it."""
+    calls: Counter[nn.Module] = Counter()
+    watched: list[Tensor] = []
+
+    def before(module: nn.Module, inputs: Any) -> None:
+        calls[module] += 1
+        weight = layer.weight
+        if calls[module] == call and not any(weight is one for one in watched):
+            watched.append(weight)
+            pending = [spoil]
+            weight.register_hook(lambda gradient: pending.pop()(gradient) if pending else None)
+
+    for module in around:
+        module.register_forward_pre_hook(before)
 
 
 def goes_wrong(rank: int, values: dict[str, Any], where: int, module: str, cases: list[tuple[str, int]]) -> list[str]:

@@ -16,7 +16,7 @@ from torch.distributed import HashStore, Store
 
 from paddock.activity import BEGINNING, CALLBACK, DATA, EVALUATION, FORWARD, SAVING, UPDATE, Activities, Activity
 from paddock.errors import HangError
-from paddock.launch.heartbeat import (
+from paddock.launch.watchdog.heartbeat import (
     FLOOR,
     GENEROUS,
     TIMES_THE_LONGEST,
@@ -26,7 +26,7 @@ from paddock.launch.heartbeat import (
     longest_silence,
     never_arrived,
 )
-from paddock.launch.watchdog import STOPPED_AFTER, Watchdog
+from paddock.launch.watchdog.watch import STOPPED_AFTER, Watchdog
 from paddock.testing.processes import is_gone
 from paddock.testing.tiny import TINY
 
@@ -194,7 +194,7 @@ def test_a_job_in_which_nothing_moves_is_ended_on_all_ranks_with_one_summary() -
     error = job.ranks[0].error
     assert error is not None and error.exit_code == 6
     assert "the others wait for rank 2" in error.what
-    assert "ranks 0, 1 is in" in error.why or "ranks 0, 1 waits in" in error.why
+    assert "ranks 0, 1 are in forward and backward" in error.why  # the test's own main thread, in no collective
     assert [one.speaks for one in job.ranks] == [True, False, False]
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from paddock.errors import NumericsError
 from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
-from paddock.training.checksums import Checksums, Entry, Origin
+from paddock.training.replay.checksums import Checksums, Entry, Origin
 
 EACH_TIME = "each time another"
 

@@ -68,7 +68,7 @@ class Heartbeat:
     @property
     def waits(self) -> bool:
         """Whether its main thread is in a collective, waiting for others."""
-        return any("torch/distributed/" in line.replace("\\", "/") for line in self.stack[-4:])
+        return any(place in line for place in ("torch/distributed/", "parallel/world.py:") for line in self.stack[-4:])
 
 
 class Silence:

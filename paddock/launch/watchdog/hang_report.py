@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paddock.errors import HangError
-from paddock.launch.heartbeat import Heartbeat, never_arrived
+from paddock.launch.watchdog.heartbeat import Heartbeat, never_arrived
 
 SHOWN_FRAMES = 8
 SHOWN_COLLECTIVES = 30
@@ -76,7 +76,8 @@ def hang_error(beats: Sequence[Heartbeat], silent: dict[int, float], errors: Pat
     return HangError(
         what,
         why="\n       ".join(lines),
-        fix=f"the stacks of all ranks are in {errors}; if it was only slow, give it longer: --train.hang-timeout",
+        fix=f"the stacks of all ranks are in {errors}; if it was only slow, give it longer: --train.hang-timeout "
+        "SECONDS",
     )
 
 
@@ -89,11 +90,11 @@ def _frozen(beat: Heartbeat, seconds: float) -> str:
 
 def _by_place(beats: Sequence[Heartbeat]) -> list[str]:
     """One line for the ranks that are at the same."""
-    places: dict[str, list[int]] = {}
+    places: dict[tuple[bool, str], list[int]] = {}
     for beat in beats:
-        waits = "waits in" if beat.waits else "is in"
-        places.setdefault(f"{waits} {beat.what}{_place(beat.stack)}", []).append(beat.rank)
-    return [f"{_ranks(ranks)} {place}" for place, ranks in places.items()]
+        places.setdefault((beat.waits, f"in {beat.what}{_place(beat.stack)}"), []).append(beat.rank)
+    verbs = {True: ("waits", "wait"), False: ("is", "are")}
+    return [f"{_ranks(ranks)} {verbs[waits][len(ranks) > 1]} {place}" for (waits, place), ranks in places.items()]
 
 
 def _place(stack: Sequence[str]) -> str:

@@ -29,8 +29,8 @@ from torch.distributed import PrefixStore, Store
 from paddock.activity import Activities, here
 from paddock.errors import HangError
 from paddock.launch import failure
-from paddock.launch.hang_report import all_stacks, collectives, hang_error, main_stack
-from paddock.launch.heartbeat import Heartbeat, Setting, Silence, allowance, longest_silence
+from paddock.launch.watchdog.hang_report import all_stacks, collectives, hang_error, main_stack
+from paddock.launch.watchdog.heartbeat import Heartbeat, Setting, Silence, allowance, longest_silence
 from paddock.parallel.rendezvous import connect_store, place_in_job
 from paddock.parallel.world import World
 
