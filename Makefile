@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help quickstart test test-all test-elsewhere test-harness fuzz chaos-local audit lint bench clean
+.PHONY: help quickstart test test-all test-elsewhere test-harness test-objects fuzz chaos chaos-local audit lint bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -39,12 +39,19 @@ test-harness: $(VENV)/installed-dev ## Install EleutherAI's harness (lm-eval, ha
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]' 'lm-eval[hf]'
 	$(BIN)/python -m pytest tests/evaluation/test_harness.py tests/documentation/test_measuring_guide.py
 
+test-objects: $(VENV)/installed-dev ## Install moto, an S3 that others wrote (0.1 gigabyte), and run the tests of storage with it
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt moto flask flask-cors
+	$(BIN)/python -m pytest tests/objects
+
 SECONDS ?= 60
 fuzz: $(VENV)/installed-dev ## Damaged inputs for every reader: make fuzz [READER=recipe] [SECONDS=600] [SEED=1]
 	$(BIN)/python tests/fuzz $(if $(READER),--reader $(READER)) --seconds $(SECONDS) --seed $(or $(SEED),0) \
 	  $(if $(READER),,--csv benchmarks/results/fuzz.csv)
 
 FAULTS ?= 32
+chaos: $(VENV)/installed-dev ## Faults against jobs of two machines: make chaos [FAULTS=200] [SEED=1] [KINDS="kill_rank freeze_machine_1"]
+	$(BIN)/python tests/chaos/cluster.py --faults $(FAULTS) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos-cluster.csv)
+
 chaos-local: $(VENV)/installed-dev ## Faults against small runs: make chaos-local [FAULTS=300] [SEED=1] [KINDS="kill full_disk"]
 	$(BIN)/python tests/chaos --faults $(FAULTS) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos.csv)
 

@@ -201,6 +201,11 @@ def user_path(text: str | Path) -> Path:
     return Path(os.path.expanduser(text))
 
 
+def user_cache() -> Path:
+    """Where this user keeps what can be made again: $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "paddock"
+
+
 @contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
     """Turn the disk's own refusals into errors that name the path and the remedy."""

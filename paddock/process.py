@@ -16,7 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 from paddock.errors import MachineError
@@ -37,6 +38,8 @@ PATIENCE = 120.0
 TIMES_THE_LONGEST = 5
 """A process is given as many times what its longest piece of work has taken."""
 
+_steps: int | None = None
+"""The file that the launcher reads."""
 _last_progress = _longest = 0.0
 _unhurried = 0
 _is_ours = False
@@ -103,10 +106,21 @@ def _limit(name: str) -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def progress() -> None:
-    """Note that a piece of work is done, such as a step or a batch. After a stop signal, a process that notes nothing
-    more is taken to hang, and left."""
+def tell_steps_to(path: Path) -> None:
+    """Let the launcher know how far this process has come, however it may end: in a file of one number."""
+    global _steps
+    _steps = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    with suppress(OSError):  # a temporary folder without room is no reason not to train
+        os.write(_steps, f"{0:012}".encode())
+
+
+def progress(step: int | None = None) -> None:
+    """Note that a piece of work is done, such as a step (which one, if they have numbers) or a batch. After a stop
+    signal, a process that notes nothing more is taken to hang, and left."""
     global _last_progress, _longest
+    if step is not None and _steps is not None:
+        with suppress(OSError):
+            os.pwrite(_steps, f"{step:012}".encode(), 0)
     now = time.monotonic()
     if _last_progress:
         _longest = max(_longest, now - _last_progress)

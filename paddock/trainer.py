@@ -23,6 +23,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import user_path
 from paddock.launch.options import LaunchOptions
+from paddock.objects.address import is_address
 from paddock.tasks.registry import name_datasets, task_called
 from paddock.telemetry.jsonl import OnMetrics
 from paddock.training.callbacks import Callback
@@ -66,7 +67,8 @@ class Trainer:
         self.recipe = recipe_from_dict(merge(values, _sections(overrides or {})))
         self.launch = LaunchOptions(nproc_per_node=nproc_per_node)
         self.callbacks = list(callbacks)
-        self.run_dir = None if run_dir is None else Path(run_dir)
+        self._address = str(run_dir) if is_address(run_dir) else None
+        self.run_dir = None if run_dir is None else _folder(run_dir)
         """Where the newest run of this trainer is, or will be."""
 
     def train(
@@ -101,7 +103,8 @@ class Trainer:
             run_dir = None  # a new one
         inside = [callback for callback in self.callbacks if isinstance(callback, Callback)]
         outside = [callback for callback in self.callbacks if not isinstance(callback, Callback)]
-        outcome = train(self.name, recipe, self.launch, run_dir, callbacks=inside, on_metrics=outside)
+        place = self._address or run_dir
+        outcome = train(self.name, recipe, self.launch, place, callbacks=inside, on_metrics=outside)
         self.run_dir = outcome.run_dir
         self.recipe = _with(recipe, checkpoint={"load": None, "weights_only": False, "resume": False})
         return {**outcome_of(self.run_dir), "run_dir": str(self.run_dir), "stopped": outcome.stopped_by}
@@ -228,7 +231,18 @@ def _with(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:
     return recipe_from_dict(merge(recipe.to_dict(), {name: dict(values) for name, values in sections.items()}))
 
 
+def _folder(run_dir: str | Path) -> Path:
+    """Where a run works: of an address, in a folder here."""
+    if not is_address(run_dir):
+        return Path(run_dir)
+    from paddock.training.remote.run import RemoteRun  # which needs torch
+
+    return RemoteRun.at(str(run_dir)).folder
+
+
 def _existing(source: Any) -> str:
+    if is_address(source):
+        return str(source)
     path = user_path(str(source))
     if not path.exists():
         runs = sorted(str(run) for run in Path("runs").glob("*")) if Path("runs").is_dir() else []

@@ -18,7 +18,7 @@ from paddock.alignment.divergence import TOLERANCE, relative
 from paddock.alignment.parity import without_noise
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import CheckpointDirectory
-from paddock.checkpoint.storage import PARTIAL
+from paddock.checkpoint.names import PARTIAL
 from paddock.config.layouts import with_layout, world_of_layout
 from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe, recipe_from_dict

@@ -12,17 +12,15 @@ from torch import Tensor
 
 from paddock.checkpoint.background import BackgroundWriter
 from paddock.checkpoint.config import FOLDER
-from paddock.checkpoint.shards import Piece
-from paddock.checkpoint.storage import (
+from paddock.checkpoint.names import (
     complete_checkpoints,
-    describe_checkpoint,
     is_checkpoint,
-    plan_pieces,
     remove_checkpoint,
     remove_partial,
     restore_replaced,
-    save_pieces,
 )
+from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.storage import describe_checkpoint, plan_pieces, save_pieces
 from paddock.errors import DataError
 from paddock.files import disk_errors, replace_link, user_path
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paddock.cli.arguments import parse, parse_recipe_command
+from paddock.errors import bad_value
 
 if TYPE_CHECKING:
     from paddock.alignment.comparison.comparability import State
@@ -73,9 +74,12 @@ class LayerOptions:
     Same weights, same samples, no dropout. Every part of the model is given the reference's inputs and gradients, so
     that no error of one reaches another; how far its results may be away is found by moving the reference's inputs by
     a rounding. A part that fails is run again operator by operator, and --output gets a script that shows the operator
-    alone. Then the optimizer's update is compared.
+    alone. Then the optimizer's update is compared and, with --nproc-per-node 2 or more, what the devices of as many
+    processes exchange: every kind of collective, on tensors as large as the model's.
 
         paddock align --model gpt2/tiny --device npu --layers
+
+        paddock align --model gpt2/tiny --device npu --nproc-per-node 2
 
         paddock align --model gpt2/tiny --compiled --layers
 
@@ -155,6 +159,7 @@ def layers(arguments: list[str]) -> None:
             command.name,
             command.recipe,
             options.reference,
+            command.launch,
             compiled=options.compiled,
             folder=options.output,
             on_part=on_part,
@@ -169,6 +174,9 @@ def record(arguments: list[str]) -> None:
     from paddock.telemetry.terminal import progress_bar
 
     options = command.options
+    if command.launch.world_size > 1:
+        count = command.launch.world_size
+        raise bad_value("processes", count, "a record is of what one device computes", "leave out --nproc-per-node")
     with progress_bar("record", visible=True) as on_part:
         size = record_layers(command.name, command.recipe, options.reference, options.output, on_part)
     told = {"record": str(options.output), "bytes": size}
@@ -193,7 +201,7 @@ def layers_page(found: LayerAlignment) -> str:
     rows = [("part", "forward", "backward", "verdict")]
     for part in dict.fromkeys(one.part for one in found.compared):
         here = [one for one in found.compared if one.part == part]
-        forward, backward = (_farthest(here, kinds) for kinds in (("forward",), ("backward", "update")))
+        forward, backward = (_farthest(here, kinds) for kinds in (("forward",), ("backward", "update", "collective")))
         bad = [one for one in here if not one.agrees]
         worst = max(bad, key=lambda one: one.distance.whole / max(one.allowed.whole, 1e-30)) if bad else None
         said = (

@@ -17,7 +17,7 @@ from paddock.config.load import load_recipe, load_without_validation, recipe_nam
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
-from paddock.launch.options import LaunchOptions
+from paddock.launch.options import LaunchOptions, node_range
 
 Options = TypeVar("Options")
 HELP_FLAGS = ("-h", "--help")
@@ -78,7 +78,7 @@ def apply_flags(
 ) -> RecipeCommand[Options]:
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
-    flags, notes = translate(flags, recipe)
+    flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
     command = make_dataclass(

@@ -26,6 +26,8 @@ VERBS = {
     "data": "look into indexed corpora, join them, check them",
     "check": "check a recipe before it runs",
     "align": "compare a run with a reference: another device, layout or program",
+    "runs": "the runs that are there: list, show, compare, plot, remove",
+    "report": "a page on one run or several, with their curves; also as SVG, PNG, CSV, JSON",
     "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
     "doctor": "what this machine has, and whether the machines of a job fit together",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.cli.arguments import parse_recipe_command
@@ -23,8 +22,9 @@ class TrainOptions:
     RECIPE is a shipped name such as gpt2/tiny, or a YAML file. Every field of it is a flag below; defaults shown
     are the recipe's. Ctrl-C finishes the step, saves a checkpoint and stops (exit code 8); `paddock resume` goes on."""
 
-    run_dir: Path | None = None
-    """Where everything of the run goes; default runs/<recipe>-<time>."""
+    run_dir: str | None = None
+    """Where everything of the run goes; default runs/<recipe>-<time>. An address, such as s3://bucket/runs/tour: it
+    works in runs/tour, and is copied there."""
     dry_run: bool = False
     """Print the resolved recipe, its arithmetic and every rule, and stop."""
     world: int | None = None

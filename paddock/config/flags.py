@@ -227,10 +227,16 @@ TECORIGIN = [
 """The run interface of Tecorigin's ModelZoo, spelt as there. Its lr and device, and how processes are started
 (nproc_per_node, nnodes, node_rank, master_addr, master_port), are called so here too."""
 
+MODELARTS = [
+    Alias(("--data_url",), f"{DATASET_PATH}, which may be an address", lambda value: [DATASET_PATH, value]),
+    rename("--train_url", "run-dir"),
+]
+
 SYSTEMS = [
     System("Paddock", COMMON),
     System("Megatron-LM and OneFlow-GPT", MEGATRON),
     System("the ImageNet example (for resnet)", IMAGENET, ("resnet",)),
     System("Tecorigin's ModelZoo", TECORIGIN),
+    System("ModelArts", MODELARTS),
 ]
 """Where two have the same flag, the later one is meant."""

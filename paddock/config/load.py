@@ -16,6 +16,7 @@ from paddock.config.plain_yaml import read_plain_yaml
 from paddock.config.recipe import Recipe, class_for, recipe_from_dict
 from paddock.errors import ConfigError, bad_value, nearest, shown
 from paddock.files import atomic_write, user_path
+from paddock.objects.address import is_address
 
 _ELSEWHERE = {
     "gpt2/117m": "gpt2_small openai-community/gpt2",
@@ -100,6 +101,8 @@ def zoo() -> list[ZooEntry]:
 
 def find_recipe(name: str, beside: Path | None = None) -> Path:
     """The file behind a name; `beside` is the folder of the recipe that extends it."""
+    if is_address(name):
+        return _fetched(name)
     own = MODEL_ALIASES.get(name, name)
     shipped = [SHIPPED / f"{own}.yaml", SHIPPED / own / "base.yaml"]
     looks_like_path = name.endswith((".yaml", ".yml")) or name.startswith((".", "/", "~"))
@@ -126,6 +129,15 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
         why="none of that name ships, and there is no such run directory",
         fix=nearest(name, [*recipe_names(), *MODEL_ALIASES]) or "choose one of `paddock zoo list`",
     )
+
+
+def _fetched(address: str) -> Path:
+    from paddock.objects.fetch import local_path  # not at once: most recipes are here
+
+    path = local_path(address)
+    if not os.path.isfile(path):
+        raise ConfigError(f"{address} is no file", fix="name a recipe, such as s3://bucket/folder/recipe.yaml")
+    return path
 
 
 def read_values(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:

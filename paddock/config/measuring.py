@@ -11,13 +11,14 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import DataError, UserError
 from paddock.files import user_path
 from paddock.models.config import ModelConfig
+from paddock.objects.address import is_address
 from paddock.parallel.config import ParallelConfig
 
 
 def recipe_of_weights(source: str) -> Recipe | None:
     """The recipe with which to evaluate a run directory, a checkpoint or a Hugging Face folder; None where it is none
     of these. Weights have no layout: whatever the run was trained in, an evaluation has the one that its flags say."""
-    path = user_path(source)
+    path = _path(source)
     if os.path.isfile(path / "config.yaml"):
         recipe = load_recipe(path / "config.yaml")
     elif os.path.isfile(path / "checkpoint.json"):
@@ -27,7 +28,16 @@ def recipe_of_weights(source: str) -> Recipe | None:
     else:
         return None
     weights = recipe.checkpoint.model_copy(update={"load": source})
-    return recipe.model_copy(update={"checkpoint": weights, "parallel": ParallelConfig()})
+    return with_weights_here(recipe.model_copy(update={"checkpoint": weights, "parallel": ParallelConfig()}))
+
+
+def with_weights_here(recipe: Recipe) -> Recipe:
+    """The recipe with the path of a copy, where its weights are in a store: all processes then take the same ones."""
+    source = recipe.checkpoint.load
+    if source is None or not is_address(source):
+        return recipe
+    weights = recipe.checkpoint.model_copy(update={"load": str(_path(source))})
+    return recipe.model_copy(update={"checkpoint": weights})
 
 
 def for_measure(recipe: Recipe, task: str, path: str) -> Recipe:
@@ -37,6 +47,14 @@ def for_measure(recipe: Recipe, task: str, path: str) -> Recipe:
     if task == "lambada" and path.endswith(".txt"):
         data["source"] = "lines"
     return recipe_from_dict({**recipe.to_dict(), "task": task, "data": data})
+
+
+def _path(source: str) -> Path:
+    if not is_address(source):
+        return user_path(source)
+    from paddock.checkpoint.stored_run import source_path  # which needs torch, and a help page must not
+
+    return source_path(source)
 
 
 def _of_checkpoint(path: Path) -> Recipe:

@@ -13,7 +13,8 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.data.blend_path import parse_blend
 from paddock.data.config import CorpusConfig, DataConfig, TokenizerConfig, TokensConfig
 from paddock.errors import DataError
-from paddock.files import user_path
+from paddock.objects.address import is_address
+from paddock.objects.fetch import local_path
 
 _FILES = {
     "file": {"path": "tokenizer.json"},
@@ -53,13 +54,15 @@ def _lacks_tokenizer(recipe: Recipe) -> bool:
         # A corpus that is always the same is kept with its tokenizer.
         return not (isinstance(recipe.data, CorpusConfig) and recipe.data.source == "embedded")
     files = (own.vocab, own.merges, own.model, own.path)
-    return any(not os.path.exists(file) for file in files if file is not None)
+    return any(not (is_address(file) or os.path.exists(file)) for file in files if file is not None)
 
 
 def _of_weights(recipe: Recipe, source: str | Path | None) -> dict[str, Any] | None:
     if source is None:
         return None
-    path = user_path(source)
+    from paddock.checkpoint.stored_run import source_path
+
+    path = source_path(source)
     folders = [path, path.parent.parent] if path.parent.name == FOLDER else [path]
     found = next((section for folder in folders if (section := _section(folder, recipe.tokenizer.kind))), None)
     learns = recipe.tokenizer.kind == "trained" and recipe.data.source == "text"
@@ -89,7 +92,7 @@ def _of_corpus(data: DataConfig) -> dict[str, Any] | None:
 
     if not isinstance(data, TokensConfig) or data.source != "indexed" or data.path is None:
         return None
-    folders = (tokenizer_folder(prefix) for _, prefix in parse_blend(data.path))
+    folders = (tokenizer_folder(local_path(prefix)) for _, prefix in parse_blend(data.path))
     return next(({"kind": "folder", "path": str(folder)} for folder in folders if os.path.isdir(folder)), None)
 
 

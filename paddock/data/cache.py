@@ -32,7 +32,7 @@ from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.corpus import index_samples
 from paddock.documents import Document, parse_document
 from paddock.errors import MachineError
-from paddock.files import atomic_write, open_regular, sweep, temporary_folder, user_path
+from paddock.files import atomic_write, open_regular, sweep, temporary_folder, user_cache, user_path
 from paddock.process import announced
 
 Arrays = dict[str, NDArray[Any]]
@@ -124,10 +124,7 @@ def fingerprint(corpus: IndexedTokens) -> str:
 
 def cache_folder(data: DataConfig) -> Path:
     """Where prepared data is kept."""
-    if data.cache is not None:
-        return user_path(data.cache)
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return user_path(base) / "paddock"
+    return user_cache() if data.cache is None else user_path(data.cache)
 
 
 def fingerprint_name(*ingredients: object) -> str:

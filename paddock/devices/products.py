@@ -16,7 +16,6 @@ the order in which it reads them.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 import warnings
@@ -35,7 +34,7 @@ from torch.nn import functional as F
 from paddock.devices.config import ProductsSetting
 from paddock.documents import Document, read_document
 from paddock.errors import DataError, MachineError
-from paddock.files import atomic_write, user_path
+from paddock.files import atomic_write, user_cache
 
 Way = Literal["mkl", "onednn", "packed"]
 """`packed` is oneDNN with weights in its own order."""
@@ -153,8 +152,7 @@ def _seconds(product: Product, repeats: int) -> float:
 
 
 def _cache_file(here: Products) -> Path:
-    name = f"products-{here.threads}-{here.torch}.json"
-    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "paddock" / name
+    return user_cache() / f"products-{here.threads}-{here.torch}.json"
 
 
 def _cached(path: Path, here: Products) -> Products | None:

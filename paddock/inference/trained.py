@@ -25,11 +25,12 @@ from paddock.checkpoint.huggingface import (
 )
 from paddock.checkpoint.loading import check_checkpoint, load_models
 from paddock.checkpoint.storage import describe_checkpoint
+from paddock.checkpoint.stored_run import source_path
 from paddock.data.config import DataConfig
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer_folder
 from paddock.documents import read_document
 from paddock.errors import DataError, UserError
-from paddock.files import atomic_write, user_path
+from paddock.files import atomic_write
 from paddock.models.config import ModelConfig
 from paddock.models.model import Model, allocate
 from paddock.models.registry import build_model
@@ -59,7 +60,7 @@ def open_trained(
 ) -> Trained:
     """Load the model that `source` names, or the part of it that `build` makes of its config, without memory. With
     `tells`, what there is to remark goes to standard error."""
-    path = user_path(source)
+    path = source_path(source)
     if is_huggingface_folder(path):
         config = read_config(path)
         found = match_folder(path, config)  # before anything of the size that it claims is made
@@ -79,7 +80,7 @@ def open_trained(
 
 def read_trained_config(source: str) -> ModelConfig:
     """The shape of the model that `source` names; no weights are read."""
-    path = user_path(source)
+    path = source_path(source)
     if is_huggingface_folder(path):
         return read_config(path)
     checkpoint = _find(path)
@@ -89,7 +90,7 @@ def read_trained_config(source: str) -> ModelConfig:
 def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, list[str]]:
     """Fill the pieces of a model from a run, a checkpoint, or a folder or file of weights; returns what was read, and
     what to say about it."""
-    path = user_path(source)
+    path = source_path(source)
     if holds_weights(path):
         remarks = [load_weights(model, path) for model in models]
         return path, remarks[0]

@@ -12,7 +12,9 @@ from paddock.alignment.comparison.runs import RunComparison, Settings, compare_r
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, bad_value
 from paddock.files import atomic_write, disk_errors, user_path
-from paddock.telemetry.plots import draw
+from paddock.launch.environment import under_torchrun
+from paddock.launch.options import LaunchOptions
+from paddock.telemetry.drawing.svg import draw
 
 if TYPE_CHECKING:
     from paddock.alignment.layers.alignment import LayerAlignment, OnPart
@@ -49,11 +51,20 @@ def align_runs(runs: Sequence[str], settings: Settings, output: Path | None) -> 
 
 
 def align_layers(
-    name: str, recipe: Recipe, reference: str, *, compiled: bool, folder: Path | None, on_part: OnPart | None = None
+    name: str,
+    recipe: Recipe,
+    reference: str,
+    processes: LaunchOptions,
+    *,
+    compiled: bool,
+    folder: Path | None,
+    on_part: OnPart | None = None,
 ) -> LayerAlignment:
-    """Compare one training step of a recipe's model on its device with the same on the reference's, part by part."""
+    """Compare one training step of a recipe's model on its device with the same on the reference's, part by part; with
+    several processes, what their devices exchange besides."""
     from paddock.alignment.layers import alignment
 
+    _check_processes(processes)
     device, other = _devices(recipe, reference)
     if device == other and not compiled:
         raise bad_value(
@@ -62,7 +73,9 @@ def align_layers(
             "it is the device itself, which agrees with itself",
             "set --device to the one that is to be compared, or --compiled",
         )
-    return alignment.align_layers(name, recipe, device, other, compiled=compiled, folder=folder, on_part=on_part)
+    return alignment.align_layers(
+        name, recipe, device, other, compiled=compiled, folder=folder, on_part=on_part, processes=processes
+    )
 
 
 def record_layers(name: str, recipe: Recipe, reference: str, output: Path, on_part: OnPart | None = None) -> int:
@@ -95,6 +108,15 @@ def align_records(paths: Sequence[str]) -> LayerAlignment:
 
 def is_record(path: str) -> bool:
     return Path(path).suffix == RECORD
+
+
+def _check_processes(processes: LaunchOptions) -> None:
+    processes.check()
+    if processes.nnodes > 1 or under_torchrun():
+        raise ConfigError(
+            "layers are compared on one machine, by a process of its own that starts the others",
+            fix="leave out --nnodes and torchrun; paddock check device looks at collectives, too",
+        )
 
 
 def _devices(recipe: Recipe, reference: str) -> tuple[DeviceAdapter, DeviceAdapter]:

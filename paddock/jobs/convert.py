@@ -25,6 +25,7 @@ from paddock.checkpoint.huggingface import (
 from paddock.checkpoint.matching import StoredWeight
 from paddock.checkpoint.shards import Piece
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, save_pieces, saved_tensors
+from paddock.checkpoint.stored_run import source_path
 from paddock.checkpoint.tensors import MODEL, prefix_of_weights
 from paddock.config.recipe import recipe_from_dict
 from paddock.data.preprocess.token_use import used_tokens
@@ -34,7 +35,7 @@ from paddock.data.tokenizers.sentencepiece import MODEL_NAME, SentencePieceToken
 from paddock.data.tokenizers.trimming import check_trimmable, trim_tokenizer
 from paddock.documents import read_text
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.files import atomic_write, user_path
+from paddock.files import atomic_write
 from paddock.inference.trained import find_classes, find_tokenizer, folders_of, write_classes
 from paddock.models.config import ModelConfig
 from paddock.models.registry import family_named
@@ -67,7 +68,7 @@ def convert(
     trim: TrimVocabulary | None = None,
 ) -> list[str]:
     """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what to say."""
-    path = user_path(source)
+    path = source_path(source)
     if destination.exists():
         raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
     if dtype != "float32" and to == "paddock":

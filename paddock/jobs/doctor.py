@@ -36,6 +36,7 @@ OPTIONAL = {
     "pillow": "image files",
     "simplejpeg": "JPEG files, faster",
     "tensorboard": "TensorBoard logs",
+    "trackio": "experiment tracking",
     "transformers": "reference models in the tests",
 }
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from paddock.config.measuring import with_weights_here
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_evaluation
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
@@ -38,6 +39,7 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, missed: Path | None = None) 
             why="checkpoint.load is not set, and random weights say nothing",
             fix="give a run directory instead of a recipe, or --checkpoint.load RUN, CHECKPOINT or FOLDER",
         )
+    recipe = with_weights_here(recipe)
     recipe = with_tokenizer_of_weights(recipe, recipe.checkpoint.load)
     check_evaluation(recipe, world_of(launch))
     with scratch_folder() as folder, compared(launch, recipe.train.device, recipe.to_dict()):

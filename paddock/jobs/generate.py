@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from paddock.checkpoint.stored_run import source_path
 from paddock.data.lines import read_lines
 from paddock.data.tokenizers.interface import check_text
 from paddock.devices import select
@@ -27,6 +28,7 @@ from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.preflight import compared
 from paddock.launch.run import run
+from paddock.objects.address import is_address
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.world import join_world
 from paddock.telemetry.terminal import progress_bar, show_text
@@ -109,6 +111,8 @@ def continue_text(
     only one, is shown on standard output as it comes."""
     job.check()
     launch.check()
+    if is_address(job.source):
+        job = replace(job, source=str(source_path(job.source)))  # once: all processes take the same
     asked = {**job.settings(), "parallel": job.parallel}
     with scratch_folder() as folder, compared(launch, job.device, asked):
         path = folder / "texts.jsonl" if output is None else output

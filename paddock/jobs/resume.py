@@ -10,6 +10,8 @@ from paddock.errors import ConfigError, DataError, nearest
 from paddock.jobs.train import has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
+from paddock.objects.address import is_address
+from paddock.training.remote.run import RemoteRun
 from paddock.training.run_files import CONFIG, ENVIRONMENT, read_environment
 
 GOES_ON = {"load": "auto", "weights_only": False, "resume": False, "allow_changes": False}
@@ -19,6 +21,8 @@ GOES_ON = {"load": "auto", "weights_only": False, "resume": False, "allow_change
 def find_run(name: str) -> Path:
     """The run directory that somebody names, with a checkpoint to go on from; else an error that says what it is."""
     path = Path(name).expanduser()
+    if is_address(name):
+        path = RemoteRun.at(name).brought()
     if not (path / CONFIG).is_file():
         raise _no_run(name, path)
     if not has_checkpoint(path):

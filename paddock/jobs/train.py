@@ -20,6 +20,7 @@ from paddock.config.rules import Arithmetic, check_recipe
 from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.errors import ConfigError
 from paddock.files import user_path
+from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
@@ -60,7 +61,7 @@ def train(
     name: str,
     recipe: Recipe,
     launch: LaunchOptions,
-    run_dir: Path | None,
+    run_dir: str | Path | None,
     *,
     callbacks: Sequence[Callback] = (),
     on_metrics: Sequence[OnMetrics] = (),
@@ -70,21 +71,28 @@ def train(
     that it makes itself; `on_metrics` hear of its records, wherever it runs. One who `resumes` a run wants it to get
     further: that it is at its end is then an error."""
     from paddock.devices import select
+    from paddock.telemetry.trackers import check_tracker
 
     launch.check()
     world_size = world_of(launch)
-    if callbacks and launch.world_size > 1 and not under_torchrun():
+    if callbacks and (launch.world_size > 1 or launch.max_restarts) and not under_torchrun():
+        others = f"{launch.world_size} others are" if launch.world_size > 1 else "another one is"
         raise ConfigError(
             f"{type(callbacks[0]).__name__} is an object of this process",
-            why=f"{launch.world_size} others are started, and would not have it",
+            why=f"{others} started, and would not have it",
             fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
         )
+    recipe, run_dir, remote = find_place(recipe, run_dir)
     own, source = recipe.tokenizer, recipe.checkpoint.load
     goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
+    if remote is not None:
+        remote.prepare(goes_on, leads=leads_job(launch))
     recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
     if recipe.tokenizer != own and not goes_on and not under_torchrun():
         print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
-    arithmetic = check_recipe(recipe, world_size)
+    node_counts = _node_counts(recipe, launch)
+    arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
+    check_tracker(recipe.log.track)
     if recipe.checkpoint.load == "auto" and run_dir is None:
         raise ConfigError(
             "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
@@ -92,7 +100,8 @@ def train(
     inspect = inspection(launch, recipe.train.device, recipe.to_dict())
     if inspect is None or inspect.finds_device:  # a machine without it has to tell the others
         check_device(recipe.parallel, select(recipe.train.device))
-    job = Job(recipe, arithmetic, process_counts(launch), resumes)
+    address = None if remote is None else str(remote.address)
+    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
     with outliving_readers():
         return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect)
 
@@ -106,6 +115,28 @@ class Job:
     processes: dict[str, int]
     """How many there are, as launch options."""
     resumes: bool
+    name: str
+    """What the user named: a recipe, or the run that goes on."""
+    node_counts: Sequence[int]
+    """Numbers of machines on which it can be trained."""
+    address: str | None = None
+    """Where a copy of its directory is kept, if it is."""
+
+
+def _node_counts(recipe: Recipe, launch: LaunchOptions) -> list[int]:
+    """Of an elastic job, the numbers of machines over which its recipe can be laid out: tensor and pipeline stay as
+    they are, and `data` and the accumulation follow. An error, if there is none."""
+    legal, refusal = [], None
+    for nodes in range(launch.min_nodes or launch.nnodes, launch.nnodes + 1) if launch.elastic else ():
+        try:
+            check_recipe(recipe, nodes * launch.nproc_per_node)
+        except ConfigError as error:
+            refusal = error
+        else:
+            legal.append(nodes)
+    if refusal is not None and not legal:
+        raise refusal
+    return legal or [launch.nnodes]
 
 
 def _start(
@@ -125,13 +156,15 @@ def _start(
     from paddock.training.run_lock import locked
 
     number = next(_runs_of_this_process)
-    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes}
+    payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
+    payload["address"] = job.address
     payload["preflight"] = launch.preflight == "on" and job.processes["nnodes"] > 1  # under torchrun, too
     with ExitStack() as stack:
 
         def decide() -> str:
             place = run_dir or new_run_dir(name)
             lock = stack.enter_context(locked(place, _verb(job.resumes), is_new=run_dir is None))
+            stack.enter_context(kept(job.address, place, _verb(job.resumes), job.recipe.checkpoint.keep))
             attempt, data = set_up(job, place)
             lock.share()
             return json.dumps([str(place), attempt, data])
@@ -151,7 +184,8 @@ def _start(
             place, payload["attempt"] = Path(decided[0]), decided[1]
         payload["run_dir"] = str(place)
         stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
-        ended = run("paddock.jobs.train:work", payload, launch, place, stops_cleanly=True)
+        target, counts = "paddock.jobs.train:work", job.node_counts
+        ended = run(target, payload, launch, place, stops_cleanly=True, node_counts=counts)
         return TrainingOutcome(place, **ended)
 
 
@@ -202,7 +236,7 @@ def set_up(job: Job, run_dir: Path) -> tuple[int, dict[str, Any]]:
 
 def _environment(job: Job) -> dict[str, Any]:
     """What is kept of how a run was started; `paddock resume` starts as many processes again."""
-    return {"command": redacted(sys.argv), "processes": job.processes}
+    return {"command": redacted(sys.argv), "recipe": job.name, "processes": job.processes}
 
 
 def _check_beginning(run_dir: Path) -> None:
@@ -239,6 +273,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     from paddock.telemetry.stream import MetricStream
     from paddock.training.callbacks import callbacks_kept
     from paddock.training.callbacks.pipeline_times import PipelineTimes
+    from paddock.training.callbacks.recovery import Recovery
     from paddock.training.loop import TrainingLoop
     from paddock.training.run import TrainingRun
 
@@ -255,6 +290,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
             if world.is_main:
                 print(f"preflight: {examined}", file=sys.stderr)
         arithmetic = check_recipe(recipe, world.size)
+        recovery = [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
         run = TrainingRun(
             recipe,
             arithmetic,
@@ -262,10 +298,10 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
             run_dir,
             world,
             continues=continues(recipe.checkpoint, run_dir),
-            callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes()],
+            callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), *recovery],
             stop_requested=lambda: stop.requested,
         )
-        _note_facts(run, attempt)
+        _note_facts(run, arithmetic, attempt)
         peak = _peak_flops(run)
         _show_beginning(run, arithmetic, peak, products)
         # Of a run of two or three steps, which shows that something works, the last one is timed, warm or not.
@@ -274,6 +310,8 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         started = time.perf_counter()
         with MetricStream(_sinks(run, attempt)) as stream:
             _describe_metrics(stream, run.task)
+            if recovery:
+                stream.metadata("train.recovery_time", unit="s", goal="MINIMIZE", stage="TRAIN")
             with run.checkpoints:
                 progress = TrainingLoop(run, stream, meter).train()
             summary = _summary(run, meter)
@@ -295,20 +333,25 @@ def _begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Ite
 
     run_dir, attempt = Path(world.broadcast(payload["run_dir"])), payload.get("attempt", 0)
     topic = f"run {payload['number']} is set up"
-    is_restart = world.broadcast(str(is_noted(topic))) == "True"
+    restart = payload.get("restart")  # by our own launcher, which has set up the run; torchrun's counts in its store
+    is_restart = restart is not None or world.broadcast(str(is_noted(topic))) == "True"
     if is_restart:
         recipe = restarted(recipe, world.broadcast(str(has_checkpoint(run_dir))) == "True")
 
     def begin() -> None:
         nonlocal attempt
-        if attempt:
+        if attempt and restart is None:
             stack.enter_context(joined(run_dir))
             return
-        stack.enter_context(locked(run_dir, _verb(payload["resumes"])))
+        stack.enter_context(joined(run_dir) if attempt else locked(run_dir, _verb(payload["resumes"])))
         counts = process_counts(LaunchOptions())
-        job = Job(recipe, check_recipe(recipe, world.size), counts, payload["resumes"])
-        attempt = begin_attempt(run_dir, to_yaml(recipe), _environment(job)) if is_restart else set_up(job, run_dir)[0]
-        note(topic)
+        resumes, address = payload["resumes"], payload["address"]
+        job = Job(recipe, check_recipe(recipe, world.size), counts, resumes, payload["name"], (), address)
+        stack.enter_context(kept(address, run_dir, _verb(resumes), recipe.checkpoint.keep))
+        facts = _environment(job) | ({} if restart is None else {"restart": restart})
+        attempt = begin_attempt(run_dir, to_yaml(recipe), facts) if is_restart else set_up(job, run_dir)[0]
+        if restart is None:
+            note(topic)
 
     with ExitStack() as stack:
         run_together(begin if world.is_main else None)
@@ -329,12 +372,13 @@ def _kept_products(recipe: Recipe, world: World, run_dir: Path, attempt: int) ->
         yield products
 
 
-def _note_facts(run: TrainingRun, attempt: int) -> None:
+def _note_facts(run: TrainingRun, arithmetic: Arithmetic, attempt: int) -> None:
     """Keep with the attempt what decides whether two runs can be compared, and is known only now."""
     from paddock.training.run_directory import note_environment
 
     if run.world.is_main:
         facts = {"device": run.world.adapter.name, "total_steps": run.total_steps, "data_position": run.data_position}
+        facts |= {"processes": process_counts(LaunchOptions()), "layout": str(arithmetic.layout)}
         note_environment(run.run_dir, attempt, facts)
 
 
@@ -359,6 +403,7 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
     from paddock.telemetry.jsonl import JsonLinesSink
     from paddock.telemetry.logfile import LogFileSink
     from paddock.telemetry.tensorboard import TensorBoardSink
+    from paddock.telemetry.trackers import Tracked, TrackerSink
 
     if not run.world.is_main:
         return []
@@ -372,6 +417,8 @@ def _sinks(run: TrainingRun, attempt: int) -> list[Sink]:
         sinks.append(LogFileSink(Path(log.file), run.total_steps))
     if log.tensorboard:
         sinks.append(TensorBoardSink(run.run_dir / "tensorboard", resume_step=step))
+    if log.track is not None:
+        sinks.append(TrackerSink(log.track, Tracked(run.run_dir, log.project, run.recipe.to_dict())))
     return sinks
 
 
@@ -480,6 +527,7 @@ def _slowness(run: TrainingRun) -> str:
 
 def _show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], seconds: float) -> None:
     """The card of what came of it, with the commands to try next."""
+    from paddock.launch.stop import REGROUPING
     from paddock.telemetry import format as show
     from paddock.telemetry.cards import end_card
 
@@ -500,6 +548,8 @@ def _show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], s
         tries = [f"paddock {run.task.next_command.format(run=name)}"] if run.can_be_tried else []
         title = "done" if trained else f"nothing to do: the run is at its last step, {progress.step}, already"
         end_card(title, rows, [*tries, f"paddock evaluate {name}"])
+    elif progress.stopped_by == REGROUPING:
+        end_card(f"{REGROUPING}: what is done is saved, and the run goes on with them", rows, [])
     elif run.checkpoints.latest() is None:
         end_card(f"stopped by {progress.stopped_by} before the first step; there is nothing to save", rows, [])
     else:

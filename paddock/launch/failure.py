@@ -25,6 +25,7 @@ PEER_IS_GONE = re.compile(
     r"failed to recv|recvvalue failed|sendbytes failed",
     re.IGNORECASE,
 )
+NUMBERS = re.compile(r"\d+")
 STDERR_TAIL = 64 * 1024
 
 
@@ -70,6 +71,13 @@ class Failure:
         """Whether the rank ended because it was asked to."""
         ended = -self.exit_code if self.exit_code < 0 else self.exit_code - 128  # the latter, if it hung
         return self.report is None and ended in STOP_SIGNALS
+
+    @property
+    def signature(self) -> str:
+        """The error without the numbers in it: addresses and process ids differ from one attempt to the next."""
+        if self.report is None:
+            return self.signal_name or f"exit {self.exit_code}"
+        return NUMBERS.sub("#", f"{self.report['type']}: {self.report['message'].partition(chr(10))[0]}")
 
     def describe(self) -> str:
         if self.report is not None:
@@ -135,6 +143,11 @@ def read(rank: int, exit_code: int, exit_time: float, reports: Path) -> Failure:
         report = json.loads(path.read_text(encoding="utf-8"))
         return Failure(rank, report["time"], exit_code, report, report["traceback"])
     return Failure(rank, exit_time, exit_code, None, _tail(reports / f"rank{rank}.fault"))
+
+
+def last_step(reports: Path) -> int:
+    """In the launcher: the last step that a rank of this machine has done."""
+    return max((int(path.read_text(encoding="ascii") or 0) for path in reports.glob("rank*.step")), default=0)
 
 
 def likely_cause_first(failures: list[Failure]) -> list[Failure]:

@@ -5,7 +5,11 @@ They talk through the store at --master-addr and --master-port, in which the pro
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,15 +19,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddock.errors import MachineError, UserError
+from paddock.launch.council import SECONDS_TO_MEET
+from paddock.launch.keeper import Keeper, is_orphaned
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.messages import error_from_json, error_to_json
-from paddock.parallel.rendezvous import connect_store, could_not_meet, serve_store
+from paddock.parallel.rendezvous import connect_store, could_not_meet, is_own_address, listen
 from paddock.process import announced
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
-SECONDS_TO_MEET = 900
 SECONDS_TO_BE_HEARD = 60  # machine 0 takes the store along when it leaves
 SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -46,36 +51,74 @@ def agreed(
         return
     from torch.distributed import DistError
 
-    store = open_store(options)
-    try:
-        if inspect is not None:
-            inspect(store)
-        if options.node_rank == 0:
-            verdict = _lead(store, range(1, options.nnodes), decide)
-        else:
-            verdict = _join(store, options.node_rank, follow)
-    except DistError as error:
-        raise could_not_meet(f"{store.host}, port {store.port}", error) from error
-    if verdict.error is not None:
-        if isinstance(verdict.error, UserError) and verdict.machine != options.node_rank:
-            verdict.error.what = f"machine {verdict.machine}: {verdict.error.what}"
-        raise verdict.error
-    assert verdict.decision is not None
-    yield verdict.decision
-    del store  # not before: with machine 0's it would close
+    with meeting_place(options) as (store, leads):
+        try:
+            if inspect is not None:
+                inspect(store)
+            if leads:
+                # Whoever comes to an elastic job later, or not at all, is not waited for here.
+                verdict = _lead(store, () if options.elastic else range(1, options.nnodes), decide)
+            else:
+                verdict = _join(store, options.node_rank, follow)
+        except DistError as error:
+            raise could_not_meet(f"{store.host}, port {store.port}", error) from error
+        if verdict.error is not None:
+            if isinstance(verdict.error, UserError) and _is_of_another(verdict, options, leads):
+                verdict.error.what = f"machine {verdict.machine}: {verdict.error.what}"
+            raise verdict.error
+        assert verdict.decision is not None
+        yield verdict.decision
 
 
-def open_store(options: LaunchOptions) -> TCPStore:
-    """The store of the job: machine 0 serves it, at the address that was named and nowhere else."""
-    address = "127.0.0.1" if options.nnodes == 1 or options.master_addr is None else options.master_addr
-    port = options.master_port or (0 if options.nnodes == 1 else DEFAULT_PORT)
+@contextmanager
+def meeting_place(options: LaunchOptions) -> Iterator[tuple[TCPStore, bool]]:
+    """A client of the store of a job on several machines, at the address that was named and nowhere else; and whether
+    this machine has just made it. Machine 0 does, in a process of its own (`keeper`), unless the one of a launcher that
+    died here still serves the job; of an elastic job, the first that has the address."""
+    address, port = options.master_addr or "", options.master_port or DEFAULT_PORT
     timeout = timedelta(seconds=SECONDS_TO_MEET)
-    if options.node_rank > 0:
-        return connect_store(address, port, timeout)
+    is_there = is_own_address(address) if options.elastic else options.node_rank == 0
+    if port in _kept_here or not is_there:
+        yield connect_store(address, port, timeout), False
+        return
+    if (listening := _listen(address, port, options)) is None:
+        yield connect_store(address, port, timeout), False
+        return
+    with listening:
+        keeper = Keeper(listening, [] if "" in sys.path or os.getcwd() in sys.path else ["-P"])
+    _kept_here[port] = True
     try:
-        return serve_store(address, port, timeout)
+        yield connect_store(address, port, timeout), True
+    finally:
+        keeper.leave(waits=_kept_here.pop(port))
+
+
+def _listen(address: str, port: int, options: LaunchOptions) -> socket.socket | None:
+    """A socket for a new store; None if the job has one there already."""
+    if is_orphaned(port):
+        return None
+    try:
+        return listen(address, port)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE and options.elastic:
+            return None
         raise could_not_meet(f"{address}, port {port}", error) from error
+
+
+_kept_here: dict[int, bool] = {}
+"""The ports at which keepers of this process serve, and whether it is to wait until they are needed no more."""
+
+
+def keeps_store(options: LaunchOptions) -> bool:
+    """Whether this launcher has made the store's process."""
+    return options.node_rank == 0 and (options.master_port or DEFAULT_PORT) in _kept_here
+
+
+def leave_behind(options: LaunchOptions) -> None:
+    """The others go on without this machine, with the store that it has made, if it has."""
+    port = options.master_port or DEFAULT_PORT
+    if port in _kept_here:
+        _kept_here[port] = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +139,10 @@ class _Outcome:
     def from_json(text: str) -> _Outcome:
         machine, decision, told = json.loads(text)
         return _Outcome(machine, decision, told and error_from_json(told))
+
+
+def _is_of_another(verdict: _Outcome, options: LaunchOptions, leads: bool) -> bool:
+    return not leads if options.elastic else verdict.machine != options.node_rank
 
 
 def _attempt(machine: int, action: Callable[[], str]) -> _Outcome:
@@ -140,7 +187,8 @@ def _join(store: TCPStore, me: int, follow: Callable[[str], object]) -> _Outcome
     store.set(f"paddock/outcome/{me}", mine.to_json())
     verdict = _wait(store, "paddock/verdict")
     store.set(f"paddock/heard/{me}", "")
-    return mine if verdict.machine == me else verdict
+    # One that comes again, or late, hears an old verdict, and its own error is news.
+    return mine if verdict.error is None or verdict.machine == me else verdict
 
 
 def _followed(follow: Callable[[str], object], decision: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from paddock.errors import bad_value
 from paddock.process import MOST_PROCESSES
 
+NODE_TIMEOUT = 30.0
 DEFAULT_PORT = 29500  # torchrun's, so that a mixed set of nodes still meets
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MOST_ON_ONE_MACHINE = 4096
@@ -30,10 +31,23 @@ class LaunchOptions:
     preflight: Literal["on", "off"] = "on"
     """Before a job on several machines: compare their versions, devices, recipes, data and clocks, and try each device
     and the collectives. Takes a second or two; `paddock doctor --nnodes` does it alone, and says more."""
+    max_restarts: int = 0
+    """How often it goes on from its newest checkpoint after a process or a machine has failed (fault tolerance)."""
+    node_timeout: float = NODE_TIMEOUT
+    """Seconds of silence after which a machine counts as lost (heartbeat timeout)."""
+    rdzv_id: str | None = None
+    """Name of an elastic job, which goes on as machines leave and come: --nnodes MIN:MAX, and no --node-rank."""
+    min_nodes: int | None = None
+    """Fewest machines of an elastic job; --nnodes MIN:MAX says both."""
 
     @property
     def world_size(self) -> int:
         return self.nproc_per_node * self.nnodes
+
+    @property
+    def elastic(self) -> bool:
+        """Whether machines may leave and come."""
+        return self.min_nodes is not None
 
     def check_size(self) -> None:
         """Raise ConfigError for a number of processes that no job has."""
@@ -69,8 +83,48 @@ class LaunchOptions:
                 "a job on one machine meets on its loopback interface, so the address would be ignored",
                 "leave it out, or give --nnodes",
             )
+        self._check_faults()
         if self.master_port is not None and not 1 <= self.master_port <= 65535:
             raise bad_value("--master-port", self.master_port, "a port is 1 to 65535", "leave it out")
+
+    def _check_faults(self) -> None:
+        if self.max_restarts < 0:
+            raise bad_value("--max-restarts", self.max_restarts, "it is a number of times", "0 for none")
+        if not 1 <= self.node_timeout <= 86400:
+            why = "machines speak a few times a second, and nobody waits longer than a day"
+            raise bad_value("--node-timeout", self.node_timeout, why, "say, --node-timeout 30")
+        if self.nnodes == 1 and self.node_timeout != NODE_TIMEOUT:
+            why = "there is one machine, which nobody can lose, and it would be ignored"
+            raise bad_value("--node-timeout", self.node_timeout, why, "leave it out, or give --nnodes")
+        if self.rdzv_id is not None and self.min_nodes is None:
+            why = "a job with a fixed number of machines has no name, and it would be ignored"
+            raise bad_value("--rdzv-id", self.rdzv_id, why, "add --nnodes MIN:MAX")
+        if self.min_nodes is None:
+            return
+        if not 1 <= self.min_nodes < self.nnodes:
+            nodes = f"{self.min_nodes}:{self.nnodes}"
+            raise bad_value("--nnodes", nodes, "MIN is at least 1, and less than MAX", "say, --nnodes 2:4")
+        if self.node_rank:
+            why = "machines of an elastic job are numbered as they come"
+            raise bad_value("--node-rank", self.node_rank, why, "leave it out")
+        if self.rdzv_id is None:
+            why = "machines that may come at any time have to know that it is their job"
+            raise bad_value("--rdzv-id", None, why, "name the job: --rdzv-id NAME, the same on every machine")
+
+
+def node_range(arguments: list[str]) -> list[str]:
+    """Flags in which `--nnodes MIN:MAX` is two numbers."""
+    spelled = [word for given in arguments for word in _split_range(given)]
+    for at, flag in enumerate(spelled[:-1]):
+        low, colon, high = spelled[at + 1].partition(":")
+        if flag in ("--nnodes", "--num-nodes") and colon:
+            return [*spelled[:at], flag, high, "--min-nodes", low, *spelled[at + 2 :]]
+    return arguments
+
+
+def _split_range(argument: str) -> list[str]:
+    flag, equals, value = argument.partition("=")
+    return [flag, value] if flag == "--nnodes" and equals and ":" in value else [argument]
 
 
 def check_world(flag: str, world: int) -> None:

@@ -24,6 +24,9 @@ from paddock.process import STOP_SIGNALS, hangs, heard_signals
 
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
 SECONDS_BETWEEN_LOOKS = 0.2
+REGROUP = signal.SIGUSR1
+"""How a launcher asks its ranks to stop and save because machines have come or gone: the job goes on with others."""
+REGROUPING = "a change of machines"
 STOPPING = "stopping once what is under way is done and saved; press Ctrl-C again to stop at once"
 
 _held: str | None = None
@@ -47,7 +50,7 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():  # nobody else may install handlers
             self._watch = _Watch()
-            self._previous = {number: signal.signal(number, self._note) for number in heard_signals()}
+            self._previous = {number: signal.signal(number, self._note) for number in _heard()}
             self.requested = self.requested or _take_held()
         return self
 
@@ -64,8 +67,8 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is None:
-            self.requested = signal.Signals(number).name
-            _say_so()
+            self.requested = _name(number)
+            _say_so(self.requested)
         elif number == signal.SIGINT and not _has_launcher:
             os._exit(EXIT_AT_ONCE)
 
@@ -111,15 +114,23 @@ def hold_signals() -> None:
     global _has_launcher
     _has_launcher = True
     _Watch()  # for as long as the process lives
-    for number in heard_signals():
+    for number in _heard():
         signal.signal(number, _hold)
 
 
 def _hold(number: int, frame: FrameType | None) -> None:
     global _held
     if _held is None:
-        _held = signal.Signals(number).name
-        _say_so()
+        _held = _name(number)
+        _say_so(_held)
+
+
+def _heard() -> list[signal.Signals]:
+    return [*heard_signals(), *([REGROUP] if _has_launcher else [])]
+
+
+def _name(number: int) -> str:
+    return REGROUPING if number == REGROUP else signal.Signals(number).name
 
 
 def _take_held() -> str | None:
@@ -128,7 +139,7 @@ def _take_held() -> str | None:
     return held
 
 
-def _say_so() -> None:
+def _say_so(requested: str) -> None:
     """Tell whoever asked that it was heard: a step may take long. One process of a job does.
 
     From a thread, because the signal may have come in the middle of another print, and through `sys.stderr`, so that
@@ -136,5 +147,6 @@ def _say_so() -> None:
     """
     global _saying
     if os.environ.get("RANK", "0") == "0":
-        _saying = threading.Thread(target=lambda: print(STOPPING, file=sys.stderr, flush=True), daemon=True)
+        words = f"{REGROUPING}: saving, to go on with them" if requested == REGROUPING else STOPPING
+        _saying = threading.Thread(target=lambda: print(words, file=sys.stderr, flush=True), daemon=True)
         _saying.start()

@@ -12,21 +12,24 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from torch.distributed import TCPStore
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, SubprocessContext
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
 from paddock.launch import failure
 from paddock.launch.failure import Failure
 from paddock.launch.fork_server import ForkedProcess, ForkServer
-from paddock.launch.stop import EXIT_AT_ONCE, STOPPING
-from paddock.process import announced, heard_signals, mortal
+from paddock.launch.seat import Seat
+from paddock.launch.stop import EXIT_AT_ONCE, REGROUP, STOPPING
+from paddock.process import heard_signals
 
 # Together well under the 15 s in which all ranks must be gone.
 SECONDS_FOR_THE_CAUSE = 3  # when ranks have only lost a peer: let the one that failed finish its report
@@ -87,17 +90,62 @@ class ForkedWorker(SubprocessHandler):
         return self._server.fork(spec, env, *streams)
 
 
+class Meeting(RendezvousHandler):
+    """Where the workers of an attempt meet, which the council has gathered already."""
+
+    def __init__(self, store: TCPStore, place: int, num_nodes: int, number: int) -> None:
+        self._store, self._place, self._num_nodes, self._number = store, place, num_nodes, number
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        place = RendezvousStoreInfo(self._store.host, self._store.port)
+        return RendezvousInfo(self._store, self._place, self._num_nodes, place)
+
+    def get_backend(self) -> str:
+        return "paddock"
+
+    def get_run_id(self) -> str:
+        return "paddock"
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        pass
+
+    def shutdown(self) -> bool:
+        return True
+
+
 class Supervisor(LocalElasticAgent):
     """Starts the workers of this machine and sees them to their end."""
 
     def __init__(
-        self, spec: WorkerSpec, reports: Path, server: ForkServer, num_nodes: int, stops_cleanly: bool
+        self,
+        spec: WorkerSpec,
+        reports: Path,
+        server: ForkServer,
+        seat: Seat,
+        number: int,
+        restartable: bool,
+        stops_cleanly: bool,
     ) -> None:
+        """`number` is that of the attempt; if it is `restartable`, there may be another one."""
         super().__init__(spec=spec, logs_specs=RankStreams(reports))
         self.reports = reports
         self.server = server
-        self.num_nodes = num_nodes
+        self.seat = seat
+        self.number = number
+        self.restartable = restartable
         self.stops_cleanly = stops_cleanly
+        self.was_ended = False
+        """Because the council said so, or says nothing any more."""
         self.stop_signal: signal.Signals | None = None
         self._at_once = False
         self._told: set[int] = set()  # ranks that know of the stop request
@@ -136,13 +184,8 @@ class Supervisor(LocalElasticAgent):
             self._at_once = True
             raise SystemExit(EXIT_AT_ONCE)  # unwinds through _shutdown, which now kills
 
-    def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        with mortal() if self.num_nodes > 1 else nullcontext(), announced("waiting for the other machines"):
-            super()._rendezvous(worker_group)
-
     def _exit_barrier(self) -> None:
-        with mortal() if self.num_nodes > 1 else nullcontext():
-            super()._exit_barrier()
+        """No agent waits for the others: the council does."""
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         job = worker_group.spec
@@ -153,8 +196,8 @@ class Supervisor(LocalElasticAgent):
             "MASTER_ADDR": worker_group.master_addr,
             "MASTER_PORT": worker_group.master_port,
             "ROLE_NAME": job.role,
-            "TORCHELASTIC_MAX_RESTARTS": job.max_restarts,
-            "TORCHELASTIC_RESTART_COUNT": job.max_restarts - self._remaining_restarts,
+            "TORCHELASTIC_MAX_RESTARTS": int(self.restartable),
+            "TORCHELASTIC_RESTART_COUNT": self.number,
             "TORCHELASTIC_RUN_ID": job.rdzv_handler.get_run_id(),
             "TORCHELASTIC_USE_AGENT_STORE": job.rdzv_handler.use_agent_store,
         }
@@ -173,9 +216,13 @@ class Supervisor(LocalElasticAgent):
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         if self.stop_signal is not None:
-            self._pass_on_stop()
+            self._pass_on_stop(self.stop_signal)
+        elif self.seat.orders.saves:
+            self._pass_on_stop(REGROUP)
         if self._failed_ranks():
             self._end_the_others()
+        elif self.seat.ends(self.number):
+            self._end_all()
         return super()._monitor_workers(worker_group)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SECONDS_TO_TERMINATE) -> None:
@@ -203,16 +250,16 @@ class Supervisor(LocalElasticAgent):
         running = self._running()
         return {rank for rank, process in self._processes().items() if rank not in running and process.returncode}
 
-    def _pass_on_stop(self) -> None:
-        assert self.stop_signal is not None
-        if self.stops_cleanly and not self._told and 0 not in self._processes():  # rank 0 speaks for itself
+    def _pass_on_stop(self, number: signal.Signals) -> None:
+        asked = self.stop_signal is not None
+        if asked and self.stops_cleanly and not self._told and 0 not in self._processes():  # rank 0 speaks for itself
             print(STOPPING, file=sys.stderr, flush=True)
             self._told.add(-1)
         for rank in self._running() - self._told:
             # Before it is ready, a signal would kill it: which is right where there is nothing to finish.
             if not self.stops_cleanly or (self.reports / f"rank{rank}.ready").exists():
                 self._told.add(rank)
-                self._processes()[rank].send_signal(self.stop_signal)
+                self._processes()[rank].send_signal(number)
 
     def _end_the_others(self) -> None:
         deadline = time.monotonic() + SECONDS_FOR_THE_CAUSE
@@ -220,6 +267,10 @@ class Supervisor(LocalElasticAgent):
             if any(one.remoteness == 0 for one in self.failures()):
                 break
             time.sleep(0.05)
+        self._end_all()
+
+    def _end_all(self) -> None:
+        self.was_ended = True
         self._stopped_by_us = self._running()
         assert self._pcontext is not None
         self._pcontext.close(signal.SIGTERM, SECONDS_TO_TERMINATE)

@@ -21,9 +21,9 @@ from paddock.launch.failure import record
 from paddock.launch.stop import hold_signals
 from paddock.launch.target import resolve
 from paddock.plugins import import_all
-from paddock.process import claim, leave
+from paddock.process import claim, leave, tell_steps_to
 
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # <linux/prctl.h>
 
 
 def main(spec_file: str, parent: str) -> NoReturn:
@@ -35,9 +35,11 @@ def main(spec_file: str, parent: str) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     die_with_parent(int(parent))
     rank = int(os.environ["RANK"])
+    _show_rank(rank)
     reports = Path(spec["reports"])
     # Not closed: a crash in C++ writes the Python stack here until the very end of the process.
     faulthandler.enable(open(reports / f"rank{rank}.fault", "w"))  # noqa: SIM115
+    tell_steps_to(reports / f"rank{rank}.step")
     (reports / f"rank{rank}.ready").touch()
     try:
         import_all(spec["modules"], spec["path"])
@@ -57,6 +59,12 @@ def die_with_parent(parent: int) -> None:
             os._exit(1)
     else:
         threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+
+
+def _show_rank(rank: int) -> None:
+    """Let `ps` and `top` tell the ranks of a job apart: they are forks, with the command line of their server."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, f"paddock/{rank}".encode())
 
 
 def _watch_parent(parent: int) -> None:

@@ -130,7 +130,7 @@ def serve_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPSto
 
     if (serving := _servers.get(port)) is not None:
         return serving
-    listening = _listen(address, port)
+    listening = listen(address, port)
     _check_descriptors()
     bound, port = listening.getsockname()[:2]
     store = TCPStore(bound, port, is_master=True, timeout=timeout, master_listen_fd=listening.detach())
@@ -150,7 +150,8 @@ def _check_descriptors() -> None:
             os.close(descriptor)
 
 
-def _listen(address: str, port: int) -> socket.socket:
+def listen(address: str, port: int) -> socket.socket:
+    """A socket at an address of this machine, at which others reach it."""
     try:
         family, *_, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         if ip_address(where[0]).is_loopback and not _says_loopback(address):
@@ -167,6 +168,17 @@ def _listen(address: str, port: int) -> socket.socket:
             why="the processes meet at machine 0 (rank 0), and this is it",
             fix="name an address of this machine, at which the others reach it",
         ) from error
+
+
+def is_own_address(address: str) -> bool:
+    """Whether an address, or what a name stands for here, is one of this machine's."""
+    try:
+        family, *_, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(where)
+    except OSError:
+        return False
+    return True
 
 
 def _says_loopback(address: str) -> bool:

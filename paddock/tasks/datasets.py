@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from paddock.data.images.config import MADE_ONLY, ImageData
 from paddock.errors import ConfigError, DataError
+from paddock.objects.fetch import local_path
 
 Fields = dict[str, Any]
 VALIDATION = ("validation", "valid", "val", "dev")
@@ -45,7 +45,7 @@ def image_folder(train: str | None, evaluation: str | None) -> Fields:
 
 def parts_of_folder(path: str) -> tuple[str, str | None]:
     """The training file and the validation file of a folder, by their names; a file is for training alone."""
-    folder = Path(path)
+    folder = local_path(path)
     if not folder.is_dir():
         return path, None
     files = sorted(file for file in folder.iterdir() if file.is_file())
@@ -56,7 +56,8 @@ def parts_of_folder(path: str) -> tuple[str, str | None]:
             why=f"one of each is wanted: train.jsonl or train.tsv, and {VALIDATION[0]}.jsonl or .tsv beside it",
             fix="name the files: --data.train FILE --data.validation FILE",
         )
-    return str(train[0]), str(validation[0]) if validation else None
+    at = path.rstrip("/")
+    return f"{at}/{train[0].name}", f"{at}/{validation[0].name}" if validation else None
 
 
 def _one(train: str | None, evaluation: str | None, why: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from paddock.schema import ConfigModel
@@ -18,6 +20,13 @@ class LogConfig(ConfigModel):
 
     tensorboard: bool = False
     """also write event files for TensorBoard into the run directory (needs the `tensorboard` extra)"""
+
+    track: Literal["trackio", "wandb", "swanlab", "mlflow"] | None = None
+    """also hand all numbers to an experiment tracker whose package is installed: trackio (local, no account; the \
+`track` extra), wandb (Weights & Biases), swanlab or mlflow"""
+
+    project: str = "paddock"
+    """what the tracker files the run under"""
 
     measure_peak: bool = False
     """measure a GEMM at the start, so that utilisation (MFU) is known on a device whose peak is not published, \

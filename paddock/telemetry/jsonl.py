@@ -180,6 +180,24 @@ def read_metrics(path: str | Path, *, rewound: bool = False, tolerated: Tolerate
     return records if rewound else _last_of_each_step(records, _steps_kept(path), tolerated or Tolerated())
 
 
+def read_tail(path: Path, max_bytes: int = 2**17) -> list[Record]:
+    """The last records of a metrics file of any length; a last line torn by a crash is left out."""
+    with open_regular(path) as stream:
+        begin = max(stream.seek(0, os.SEEK_END) - max_bytes, 0)
+        stream.seek(begin)
+        lines = stream.read(max_bytes).split(b"\n")[1 if begin else 0 :]
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.strip():
+                records.append(parse_record(line))
+        except DataError as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{path} is damaged near its end", why=error.why) from None
+    return records
+
+
 def _steps_kept(path: Path) -> list[float]:
     """For what comes before the first attempt in a file, and for every attempt in it: the last step that the later
     ones left standing."""

@@ -87,8 +87,8 @@ class TrainingLoop:
 
     def _count(self, result: StepResult, work: StepInput) -> None:
         """A step is done: the run is further, and every so often says so."""
-        note_progress()
         run, progress = self._run, self._run.progress
+        note_progress(progress.step + 1)
         begins = progress.step == run.begun_step
         progress.loss = result.loss
         progress.step += 1

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.errors import ConfigError, DataError
-from paddock.files import user_path
 
 if TYPE_CHECKING:
     from paddock.checkpoint.description import Description
@@ -40,13 +39,15 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     from paddock.checkpoint.huggingface import holds_weights, match_folder
     from paddock.checkpoint.imagenet_example import read_imagenet_example
     from paddock.checkpoint.loading import check_checkpoint, needs_new_head
+    from paddock.checkpoint.names import restore_replaced
     from paddock.checkpoint.position import check_optimizer
-    from paddock.checkpoint.storage import describe_checkpoint, restore_replaced
+    from paddock.checkpoint.storage import describe_checkpoint
+    from paddock.checkpoint.stored_run import source_path
 
     settings, model = recipe.checkpoint, recipe.model
     if settings.load is None:
         return Origin(0)
-    source = user_path(settings.load)
+    source = source_path(settings.load)
     if continues:
         restore_replaced(run_dir / FOLDER)  # now, so that all processes then find the same
         path = CheckpointDirectory(run_dir, keep=None, is_main=False).latest()
@@ -91,10 +92,13 @@ def check_labels(recipe: Recipe, classes: Sequence[str]) -> None:
     """An error, if the weights that the recipe names, with their head, number the same classes in another order."""
     from paddock.checkpoint.directory import find_checkpoint
     from paddock.checkpoint.huggingface import is_huggingface_folder, read_labels
+    from paddock.checkpoint.stored_run import source_path
     from paddock.inference.trained import find_classes
 
-    source = user_path(recipe.checkpoint.load or "")
-    if recipe.checkpoint.load in (None, "auto") or source.is_file() or recipe.model.resets_head():
+    if recipe.checkpoint.load in (None, "auto") or recipe.model.resets_head():
+        return
+    source = source_path(recipe.checkpoint.load)
+    if source.is_file():
         return
     known = read_labels(source) if is_huggingface_folder(source) else find_classes(find_checkpoint(source))
     if sorted(known) == sorted(classes) and list(known) != list(classes):

@@ -22,8 +22,8 @@ from paddock.checkpoint.huggingface import holds_weights, load_weights
 from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
 from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
 from paddock.checkpoint.storage import describe_checkpoint
+from paddock.checkpoint.stored_run import source_path
 from paddock.checkpoint.tensors import MODEL, tensors_of
-from paddock.files import user_path
 from paddock.models.build import build_engine, initialize_engine
 from paddock.parallel.engine import Engine
 from paddock.parallel.legality import may_compile
@@ -175,7 +175,7 @@ class TrainingRun:
             return self._resume(path) if path is not None else f"{seed} ({self.run_dir} has no checkpoint yet)"
         if settings.load is None:
             return seed
-        source = user_path(settings.load)
+        source = source_path(settings.load)
         if holds_weights(source) and settings.resume:
             return self._resume_example(source)
         if holds_weights(source):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.storage import complete_checkpoints, describe_checkpoint
+from paddock.checkpoint.names import complete_checkpoints
+from paddock.checkpoint.storage import describe_checkpoint
 from paddock.documents import read_document
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors

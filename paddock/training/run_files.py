@@ -25,6 +25,8 @@ class Processes(Document):
 class Environment(Document):
     """What a run keeps of how it was started, and of what it found. Older ones say less."""
 
+    recipe: str | None = None
+    """What it was called when the attempt began: a recipe, or the run that went on."""
     processes: Processes = Processes()
     device: str | None = None
     """On which it computed."""
@@ -44,4 +46,4 @@ def read_versions(run: Path) -> dict[str, str]:
     """The versions that a run was made with, by the names of what they are of."""
     path = run / ENVIRONMENT
     said = read_document(path, dict[str, Any], max_bytes=LARGEST) if path.is_file() else {}
-    return {name: value for name, value in said.items() if isinstance(value, str) and name != "device"}
+    return {name: value for name, value in said.items() if isinstance(value, str) and name not in ("device", "recipe")}

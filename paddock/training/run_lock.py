@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -25,6 +26,8 @@ from paddock.files import disk_errors
 LOCK = ".lock"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """What file systems say that know no locks."""
+AGAIN = (0.05, 0.2)
+"""Seconds before another try: who only looks whether a lock is held has it himself for a moment."""
 
 
 class Holder(Document):
@@ -63,15 +66,19 @@ class RunLock:
 
     def _take(self, kind: int) -> bool:
         """Whether the file system knows locks; an error, if somebody else holds this one."""
-        try:
-            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise in_use(self._run_dir) from None
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            return False
-        return True
+        for wait in (*AGAIN, None):
+            try:
+                fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if wait is None:
+                    raise in_use(self._run_dir) from None
+                time.sleep(wait)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                return False
+        raise AssertionError("the last try returns or raises")
 
 
 @contextmanager
@@ -102,6 +109,31 @@ def joined(run_dir: Path) -> Iterator[None]:
     with _opened(run_dir) as lock:
         lock.share()
         yield
+
+
+def is_held(run_dir: Path) -> bool:
+    """Whether a process is at a run directory; on a file system without locks nobody knows, and it is not."""
+    try:
+        descriptor = os.open(run_dir / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # never begun, or not ours to look into
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def holder_of(run_dir: Path) -> Holder | None:
+    """Who is at a run directory, if somebody is and has said so."""
+    try:
+        return read_document(run_dir / LOCK, Holder) if is_held(run_dir) else None
+    except DataError:
+        return None
 
 
 @contextmanager

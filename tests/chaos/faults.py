@@ -175,7 +175,7 @@ def watch_disk() -> None:
     """In a process that is not begun anew, what Python runs first in others."""
     from sitecustomize import install
 
-    install()
+    install("launcher")
 
 
 def pause(scene: Scene) -> Callable[[Attempt], None]:

@@ -43,17 +43,25 @@ def isolate() -> str | None:
             Path("/proc/self/gid_map").write_text(f"0 {group} 1")
         _call("mount", b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
         mount_memory(Path("/dev/shm"), None)  # what runs leave there is theirs
-        _begin_loopback()
+        set_loopback(up=True)
     except OSError as error:
         return f"no mounts of its own: {error.strerror}"
     return None
 
 
-def _begin_loopback() -> None:
+def set_loopback(*, up: bool) -> None:
+    """Begin the loopback interface of this network, or cut it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         name = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack_from("H", fcntl.ioctl(asked, _GET_FLAGS, name), 16)[0]
-        fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP))
+        fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP if up else flags & ~_UP))
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def open_sockets() -> list[str]:
@@ -166,13 +174,13 @@ class Attempt:
         ]
 
     def ranks(self) -> list[int]:
-        """The process ids of the ranks that it started, the first rank first."""
-        found = {}
-        for pid in self.processes():
-            variables = _environment(pid)
-            if pid != self.pid and "RANK" in variables and _parent(pid) == self.pid:
-                found[int(variables["RANK"])] = pid
-        return [found[rank] for rank in sorted(found)]
+        """The process ids of the ranks that it started, the first rank first: a server forks one after the other."""
+        servers = self.children_of("paddock.launch.fork_server")
+        return sorted(pid for pid in self.processes() if _parent(pid) in servers)
+
+    def children_of(self, module: str) -> list[int]:
+        """Programs of ours that it has started."""
+        return [pid for pid in self.processes() if _parent(pid) == self.pid and module in _command(pid)]
 
     def text(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""
@@ -216,6 +224,13 @@ def _environment(pid: int) -> dict[str, str]:
         return {}
     pairs = (part.partition(b"=") for part in content.split(b"\0"))
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def _stat(pid: int) -> list[str]:

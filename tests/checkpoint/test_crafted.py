@@ -20,8 +20,9 @@ from torch import Tensor
 
 from paddock.checkpoint.blocks import BlockWriter
 from paddock.checkpoint.loading import saved_config
+from paddock.checkpoint.names import DESCRIPTION
 from paddock.checkpoint.shards import Piece, write_pieces
-from paddock.checkpoint.storage import DESCRIPTION, describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
+from paddock.checkpoint.storage import describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import check_optimizer_state
 from paddock.cli.main import run
 from paddock.config.recipe import recipe_from_dict

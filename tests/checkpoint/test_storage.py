@@ -15,14 +15,8 @@ from torch import Tensor, nn
 
 from paddock.checkpoint.blocks import BLOCK
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
-from paddock.checkpoint.storage import (
-    StoredTensors,
-    describe_checkpoint,
-    is_checkpoint,
-    read_tensors,
-    saved_tensors,
-    write_checkpoint,
-)
+from paddock.checkpoint.names import is_checkpoint
+from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import MODEL, OPTIMIZER, empty_optimizer_state, load_optimizer_state, tensors_of
 from paddock.errors import DataError, MachineError
 

@@ -74,7 +74,9 @@ def wait_for_step(run_dir: Path, step: int, process: subprocess.Popen[str]) -> N
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Those that a process has started, and theirs."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [other for child in found for other in children(child)]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -128,8 +130,9 @@ def test_a_killed_rank_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def rank_of(pid: int) -> int | None:
-    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next((int(variable[5:]) for variable in variables if variable.startswith(b"RANK=")), None)
+    """What `ps` shows."""
+    name, _, rank = Path(f"/proc/{pid}/comm").read_text().strip().partition("/")
+    return int(rank) if name == "paddock" else None
 
 
 def test_under_the_users_own_torchrun(two_process_run: Path, tmp_path: Path) -> None:

@@ -13,9 +13,15 @@ from paddock.alignment.comparison.logged import read_run
 from paddock.alignment.comparison.report import loss_plot, report_page
 from paddock.alignment.comparison.runs import Settings, compare_runs
 from paddock.config.load import load_recipe, to_yaml
+from paddock.reporting.details import look_at
+from paddock.reporting.figures import View
+from paddock.reporting.listing import describe_run
+from paddock.reporting.page import cells_of
+from paddock.reporting.page import report_page as report_page_of
+from paddock.reporting.report import read_report, report_values
 from paddock.telemetry.dllogger import JSONStreamBackend, Logger, Verbosity
+from paddock.telemetry.drawing.svg import draw
 from paddock.telemetry.logs import LogFile
-from paddock.telemetry.plots import draw
 from paddock.telemetry.records import encode_record, plain
 
 WORDS = ("LOG", "METADATA", "INFO", "PARAMETER", "train.loss", "val.loss", "rank", "step", "data", "metric", "attempt")
@@ -111,6 +117,40 @@ def read_run_directory(folder: Path) -> object:
     return json.dumps(plain(found.to_dict()), allow_nan=False)
 
 
+def kept_seeds() -> list[Files]:
+    """A whole run directory, which went on once."""
+    (seed,) = run_seeds()
+    files = {name: data for name, data in seed.items() if name.startswith("run/")}
+    begins = encode_record({"type": "METADATA", "metric": "attempt", "metadata": {"number": 2, "after_step": 3}})
+    timed = {"train.loss": 3.0, "train.tokens_per_second": 2048.0, "train.step_time": 0.5, "val.loss": 3.1}
+    went_on = [
+        encode_record({"elapsedtime": step / 2, "type": "LOG", "step": [0, step], "data": timed}) for step in (4, 5)
+    ]
+    ended = encode_record({"type": "LOG", "step": [], "data": {"summary.ips": 3.0}})
+    about = {"step": 5, "best": {"loss": 3.1}, "best_step": 5, "best_of": {"measure": "loss"}}
+    lock = {"pid": 1, "host": "here", "verb": "train", "since": "now"}
+    return [
+        files
+        | {
+            "run/metrics.jsonl": files["run/metrics.jsonl"] + begins + b"".join(went_on) + ended,
+            "run/attempts/1/environment.json": files["run/environment.json"],
+            "run/checkpoints/step-00000005/checkpoint.json": json.dumps(about).encode(),
+            "run/.lock": json.dumps(lock).encode(),
+        }
+    ]
+
+
+def look_at_run(folder: Path) -> object:
+    """A run is listed, shown and reported on, however its files are: the list never refuses."""
+    name = str(folder / "run")
+    entry = describe_run(name)
+    assert cells_of(entry) and json.dumps(plain(look_at(name).to_dict()), allow_nan=False)
+    report = read_report([name], [], View())
+    page = report_page_of(report).lower()
+    assert page.count("<script") == page.count("</script") == 1
+    return json.dumps(plain(report_values(report)), allow_nan=False)
+
+
 def damage_log(rng: Random, data: bytes) -> bytes:
     """A line of a log: what its record says, in whatever spelling, or the line itself."""
     lines = data.split(b"\n")
@@ -171,6 +211,18 @@ READERS = [
             ".jsonl": damage_log,
             "environment.json": json_mutator(WORDS),
             "b.json": damage_log,
+        },
+        share=0.25,
+    ),
+    Reader(
+        "kept_run",
+        kept_seeds,
+        look_at_run,
+        {
+            ".yaml": yaml_mutator(WORDS),
+            ".jsonl": damage_log,
+            ".json": json_mutator(WORDS),
+            ".lock": json_mutator(WORDS),
         },
         share=0.25,
     ),

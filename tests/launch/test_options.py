@@ -7,7 +7,7 @@ import pytest
 
 from paddock.errors import ConfigError
 from paddock.launch.environment import process_counts
-from paddock.launch.options import LaunchOptions
+from paddock.launch.options import LaunchOptions, node_range
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,14 @@ from paddock.launch.options import LaunchOptions
         (LaunchOptions(nnodes=2), "--master-addr = None"),
         (LaunchOptions(nproc_per_node=2, master_addr="10.0.0.1"), "--master-addr = 10.0.0.1"),
         (LaunchOptions(nproc_per_node=2, master_port=65536), "--master-port = 65536"),
+        (LaunchOptions(max_restarts=-1), "--max-restarts = -1"),
+        (LaunchOptions(node_timeout=5), "--node-timeout = 5"),
+        (LaunchOptions(nnodes=2, master_addr="a", node_timeout=0), "--node-timeout = 0"),
+        (LaunchOptions(nnodes=2, master_addr="a", node_timeout=float("nan")), "--node-timeout = nan"),
+        (LaunchOptions(nnodes=2, master_addr="a", rdzv_id="job"), "--rdzv-id = job"),
+        (LaunchOptions(nnodes=2, min_nodes=1, master_addr="a"), "--rdzv-id = None"),
+        (LaunchOptions(nnodes=2, min_nodes=3, master_addr="a", rdzv_id="job"), "--nnodes = 3:2"),
+        (LaunchOptions(nnodes=2, min_nodes=1, node_rank=1, master_addr="a", rdzv_id="job"), "--node-rank = 1"),
     ],
 )
 def test_refused(options, field):
@@ -59,3 +67,14 @@ def test_options_that_start_as_many_processes_again(everywhere, here, counts, mo
         gone = value is None or everywhere is None
         monkeypatch.delenv(name, raising=False) if gone else monkeypatch.setenv(name, value)
     assert process_counts(LaunchOptions(nproc_per_node=3, nnodes=2)) == counts
+
+
+@pytest.mark.parametrize("given", [["--nnodes", "2:4"], ["--nnodes=2:4"], ["--num-nodes", "2:4"]])
+def test_a_range_of_machines_is_two_numbers(given):
+    flag = given[0].partition("=")[0]
+    assert node_range(["-x", *given, "-y"]) == ["-x", flag, "4", "--min-nodes", "2", "-y"]
+
+
+def test_a_number_of_machines_is_left_as_it_is():
+    for given in (["--nnodes", "2"], ["--nnodes=2"], ["--nnodes"], ["--data.path", "a:b"]):
+        assert node_range(given) == given

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.telemetry import pages
-from paddock.telemetry.plots import HEIGHT, LEFT, WIDTH, Line, Plot, draw, ticks
+from paddock.telemetry.drawing import pages
+from paddock.telemetry.drawing.plots import HEIGHT, LEFT, WIDTH, Line, Plot, ticks
+from paddock.telemetry.drawing.svg import draw
 
 FALLING = {step: 5 / step for step in range(1, 40)}
 

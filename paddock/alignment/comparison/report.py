@@ -7,8 +7,9 @@ import math
 from paddock import __version__
 from paddock.alignment.comparison.comparability import UNKNOWN, Fact, word
 from paddock.alignment.comparison.runs import RunComparison, percent, shown_error
-from paddock.telemetry import pages
-from paddock.telemetry.plots import Line, Plot, draw
+from paddock.telemetry.drawing import pages
+from paddock.telemetry.drawing.plots import Line, Plot
+from paddock.telemetry.drawing.svg import draw
 
 VERDICTS = {True: "aligned", False: "not aligned"}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from paddock.alignment.layers.collectives import compare_collectives
 from paddock.alignment.layers.comparison import Compared, OnTensor, align_parts
 from paddock.alignment.layers.operators import OperatorFinding, find_operators
 from paddock.alignment.layers.parts import PartRunner, Reference
@@ -22,6 +23,7 @@ from paddock.config.rules import arithmetic_of
 from paddock.devices import DeviceAdapter
 from paddock.errors import CheckFailed
 from paddock.inference.trained import load_any_weights
+from paddock.launch.options import LaunchOptions
 from paddock.models.layers.initialization import initialize
 from paddock.models.model import Model
 from paddock.models.registry import build_model, example_batch
@@ -111,9 +113,11 @@ def align_layers(
     on_part: OnPart | None = None,
     on_tensor: OnTensor | None = None,
     prepare_model: Callable[[Model], None] | None = None,
+    processes: LaunchOptions = LaunchOptions(),  # noqa: B008 - frozen
 ) -> LayerAlignment:
-    """Compare one training step of the recipe's model, without dropout, on random samples. Scripts that show what is
-    wrong go to `folder`. `prepare_model` may change the device's model before the step."""
+    """Compare one training step of the recipe's model, without dropout, on random samples; with several `processes`,
+    what their devices exchange besides. Scripts that show what is wrong go to `folder`. `prepare_model` may change the
+    device's model before the step."""
     config = recipe.model.without_dropout()
     micro = arithmetic_of(recipe, 1).batch.micro
     batch = example_batch(config, micro, recipe.data.sample_shape(), seed=recipe.train.seed)
@@ -138,6 +142,8 @@ def align_layers(
         if on_part is not None:
             on_part(number, len(runner.parts) + 1)
     compared += compare_update(expected.runner.model, model, expected.gradients, recipe.optimizer)
+    if processes.world_size > 1:
+        compared += compare_collectives(_exchanged_shapes(model, expected), device.name, processes)
     operators.sort(key=lambda one: -one.excess)
     scripts = [] if folder is None else _scripts(operators, folder, device, reference)
     return LayerAlignment(
@@ -173,6 +179,14 @@ def _model(recipe: Recipe, adapter: DeviceAdapter) -> Model:
     else:
         load_any_weights([model], recipe.checkpoint.load)
     return model.to(adapter.torch_device(0)).train()
+
+
+def _exchanged_shapes(model: Model, expected: Reference) -> dict[str, torch.Size]:
+    """What a job of several processes sends: gradients and weights, and what one part hands to the next."""
+    shapes = {f"gradient of {name}": one.shape for name, one in model.named_parameters()}
+    for part, step in expected.steps.items():
+        shapes |= {f"output {name} of {part}": one.shape for name, one in step.outputs.items()}
+    return shapes
 
 
 def _autocast(recipe: Recipe, adapter: DeviceAdapter) -> Callable[[], AbstractContextManager[Any]]:

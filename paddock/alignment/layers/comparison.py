@@ -17,7 +17,7 @@ from torch import Tensor
 from paddock.alignment.layers.closeness import FAR, SAME, Distance, distance, move, tolerance, unremarkable
 from paddock.alignment.layers.parts import PartRunner, Reference, Step
 
-Direction = Literal["forward", "backward", "update"]
+Direction = Literal["forward", "backward", "update", "collective"]
 OnTensor = Callable[["Compared", Tensor], None]
 """Hears of every tensor that the device computed."""
 SEED = 5

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paddock.data.cache import Arrays, cache_folder
 from paddock.data.images.config import ImageData
 from paddock.errors import DataError
-from paddock.files import user_path
+from paddock.objects.fetch import local_path
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
 """Of the files that are taken for images, as torchvision does."""
@@ -43,7 +43,7 @@ def open_files(data: ImageData, part: Part) -> ImageFiles | None:
     from paddock.data.images.shards import ShardImages, shards_of
 
     assert data.path is not None, "a rule of the recipe sees to it"
-    root, cache = user_path(data.path).absolute(), cache_folder(data) / "images"
+    root, cache = local_path(data.path).absolute(), cache_folder(data) / "images"
     if not os.path.isdir(root):
         raise DataError(f"there is no folder {root}", why=f"data.path = {data.path}", fix="set --data.path FOLDER")
     if data.source == "folder":

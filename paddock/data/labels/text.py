@@ -18,7 +18,8 @@ from paddock.data.lines import read_columns, read_lines
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.documents import parse_document
 from paddock.errors import ConfigError, DataError
-from paddock.files import read_regular, user_path
+from paddock.files import read_regular
+from paddock.objects.fetch import local_path
 
 SYNTHETIC = {"train": range(3000), "validation": range(100_000, 100_500)}
 WORDS = {
@@ -55,7 +56,7 @@ class LabelledFile:
             raise ConfigError(
                 f"data.{part} is not set", why="there are no texts to read", fix=f"set --data.{part} FILE"
             )
-        path = user_path(named)
+        path = local_path(named)
         try:
             return cls(str(path), read_regular(path))
         except OSError as error:

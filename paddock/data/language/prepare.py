@@ -26,6 +26,7 @@ from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import Tokenizer, check_fits, learned_folder, load_tokenizer, train_tokenizer
 from paddock.data.tokenizers.remembered import check_tokenizer, remembered_tokenizer
 from paddock.errors import DataError, UserError, bad_value
+from paddock.objects.fetch import local_path
 from paddock.telemetry.terminal import byte_progress_bar, print_line, stderr_console
 
 
@@ -79,7 +80,8 @@ def prepare(data: TokensConfig, tokenizer: TokenizerConfig, vocab: int) -> Prepa
 
 def _find_corpora(data: TokensConfig, config: TokenizerConfig) -> PreparedCorpus:
     """Corpora of tokens that are there, and a tokenizer that is not another than the one they were made with."""
-    blend = [] if data.source == "synthetic" else parse_blend(data.path or ())
+    named = [] if data.source == "synthetic" else parse_blend(data.path or ())
+    blend = [(weight, str(local_path(prefix))) for weight, prefix in named]
     for _, prefix in blend:
         if "text" in data.sources() and os.path.isfile(prefix) and not os.path.isfile(f"{prefix}.idx"):
             why = f"it reads PREFIX.bin and PREFIX.idx, and {prefix} is a file by itself"

@@ -18,7 +18,8 @@ from paddock.data.preprocess.chunks import Position, read_chunks
 from paddock.data.preprocess.inputs import Input, check_readable, find_inputs, stat_input
 from paddock.data.preprocess.parsing import BadLine, parse_chunk
 from paddock.errors import ConfigError, DataError, bad_value
-from paddock.files import open_regular, user_path
+from paddock.files import open_regular
+from paddock.objects.fetch import local_path
 from paddock.telemetry.terminal import byte_progress_bar
 
 CHUNK = 1 << 20
@@ -37,7 +38,7 @@ class TextFiles:
     @staticmethod
     def find(data: CorpusConfig) -> TextFiles:
         """The files that a recipe names."""
-        paths = [str(user_path(str(path))) for path in data.path or ()]
+        paths = [str(local_path(str(path))) for path in data.path or ()]
         for path in paths:
             if not os.path.lexists(path) and os.path.isfile(f"{path}.idx"):
                 why = f"{path}.idx is the index of a corpus that is tokens already"

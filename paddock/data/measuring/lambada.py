@@ -23,7 +23,8 @@ from paddock.data.measuring.config import LambadaData
 from paddock.data.tokenizers.interface import Tokenizer
 from paddock.documents import Parser
 from paddock.errors import DataError
-from paddock.files import open_regular, user_path
+from paddock.files import open_regular
+from paddock.objects.fetch import local_path
 
 BLOCK = 1024
 """Passages that are tokenized together."""
@@ -80,7 +81,7 @@ class LambadaExamples:
 
 def load_examples(data: LambadaData, tokenizer: Tokenizer) -> LambadaExamples:
     """The passages of the file: found in the cache, or made and kept there."""
-    path = str(user_path(data.path or ""))
+    path = str(local_path(data.path or ""))
     with _open(path) as stream:
         digest = hashlib.file_digest(cast(BytesIO, stream), "sha256").hexdigest()  # any open file will do
     cache = cache_of_file(data, "lambada", path, digest.encode(), tokenizer.content())

@@ -13,7 +13,8 @@ from paddock.data.lines import MARK
 from paddock.data.measuring.config import TextData
 from paddock.data.tokenizers.interface import Tokenizer
 from paddock.errors import DataError
-from paddock.files import read_regular, user_path
+from paddock.files import read_regular
+from paddock.objects.fetch import local_path
 
 LARGEST = 2**30
 """Bytes of a text."""
@@ -41,7 +42,7 @@ class MeasuredText:
 
 def load_text(data: TextData, tokenizer: Tokenizer) -> MeasuredText:
     """The file's text: its tokens are found in the cache, or made and kept there."""
-    path = user_path(data.path or "")
+    path = local_path(data.path or "")
     try:
         raw = read_regular(path, LARGEST)
     except OSError as error:

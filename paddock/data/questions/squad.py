@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from paddock.data.questions.config import QuestionAnsweringData
 from paddock.documents import Parser, shape_json, uncollected
 from paddock.errors import ConfigError, DataError, shown
-from paddock.files import user_path
+from paddock.objects.fetch import local_path
 
 BEGINNINGS = {"train": ("train",), "validation": ("dev", "val")}
 """How the names of files begin, by what they are for."""
@@ -50,7 +50,7 @@ def find_file(data: QuestionAnsweringData, part: str) -> Path:
             why=f"there are no questions for {'training' if part == 'train' else part}",
             fix=f"set --data.path FOLDER or --data.{part} FILE, or take --data.source synthetic",
         )
-    path = user_path(named)
+    path = local_path(named)
     if os.path.isfile(path):
         return path
     if not os.path.isdir(path):

@@ -20,7 +20,8 @@ from paddock.data.lines import read_columns, read_lines
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.data.tokenizers.interface import Tokenizer
 from paddock.errors import ConfigError, DataError
-from paddock.files import open_regular, user_path
+from paddock.files import open_regular
+from paddock.objects.fetch import local_path
 
 BLOCK = 1024
 """Pairs that are tokenized together."""
@@ -54,7 +55,7 @@ class PairsFile:
             raise ConfigError(
                 f"data.{self.part} is not set", why="there are no pairs to read", fix=f"set --data.{self.part} FILE"
             )
-        return tuple(str(user_path(name)) for name in named)
+        return tuple(str(local_path(name)) for name in named)
 
     @cached_property
     def digest(self) -> str:

@@ -21,6 +21,7 @@ from paddock.data.tokenizers.engine import (
 from paddock.data.tokenizers.interface import CONFIG_NAME, USUAL_NAMES, Tokenizer, read_settings
 from paddock.data.tokenizers.sentencepiece import MODEL_NAME, SentencePieceTokenizer
 from paddock.errors import ConfigError, DataError, UserError
+from paddock.objects.fetch import local_path
 
 __all__ = ["Tokenizer", "check_fits", "load_tokenizer", "load_tokenizer_folder", "train_tokenizer"]
 
@@ -38,25 +39,25 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     """The tokenizer that a recipe's files describe; None where the recipe has none, or has yet to learn it."""
     if config.kind == "file":
         assert config.path is not None
-        return EngineTokenizer(read_engine(Path(config.path)), config.end_of_text)
+        return EngineTokenizer(read_engine(local_path(config.path)), config.end_of_text)
     if config.kind == "folder":
         assert config.path is not None
-        found = load_tokenizer_folder(Path(config.path), config.end_of_text)
+        found = load_tokenizer_folder(local_path(config.path), config.end_of_text)
         if found is None:
             raise DataError(f"there is no tokenizer in {config.path}", fix="check --tokenizer.path")
         return found
     if config.kind == "gpt2":
         assert config.vocab is not None and config.merges is not None
-        return read_bpe(Path(config.vocab), Path(config.merges), config.end_of_text)
+        return read_bpe(local_path(config.vocab), local_path(config.merges), config.end_of_text)
     if config.kind == "wordpiece":
         assert config.vocab is not None
-        engine = read_wordpiece(Path(config.vocab), config.lower_case, config.extra_ids or 0)
+        engine = read_wordpiece(local_path(config.vocab), config.lower_case, config.extra_ids or 0)
         has_end = bool(config.extra_ids) and engine.token_to_id("[EOS]") is not None
         usual = "[EOS]" if has_end else "[SEP]"
         return _choose(config.chinese_whole_words)(engine, config.end_of_text or usual)
     if config.kind == "sentencepiece":
         assert config.model is not None
-        return SentencePieceTokenizer(Path(config.model), config.extra_ids, config.end_of_text)
+        return SentencePieceTokenizer(local_path(config.model), config.extra_ids, config.end_of_text)
     return None
 
 

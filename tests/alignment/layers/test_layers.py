@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -162,3 +163,29 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert seen.out.startswith("NOT ALIGNED") and "is not aligned with cpu" in seen.err
     Path(tmp_path / "cut.layers").write_text(json.dumps(values)[:500])
     assert run(["align", str(tmp_path / "cut.layers"), path]) == 4
+
+
+def test_what_devices_exchange_is_compared(tmp_path: Path) -> None:
+    """One kind of collective is wrong, and only that is named."""
+    write_package(tmp_path, "npu", broken_collectives=("_reduce_scatter_base",))
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    small = ["--model.layers", "1", "--model.hidden", "16", "--model.heads", "2", "--model.vocab", "64"]
+    small += ["--batch.micro", "1", "--device", "npu", "--nproc-per-node", "2", "--json"]
+    command = [sys.executable, "-m", "paddock", "align", "--model", "gpt2/tiny", *small]
+    told = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert told.returncode == 7, told.stderr
+    found = json.loads(told.stdout)
+    assert found["culprit"] == "exchange" and not found["operators"]
+    names = [row["tensor"] for row in found["failures"]]
+    assert {row["direction"] for row in found["failures"]} == {"collective"}
+    assert all(name.startswith("reduce_scatter of ") for name in names)
+    assert "reduce_scatter of gradient of layers.0.attention.qkv.weight" in names
+    assert len(names) > 5 and len(names) == len(set(names))
+
+
+def test_processes_of_one_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    several = ["--nnodes", "2", "--master-addr", "127.0.0.1"]
+    assert run(["align", "--model", "gpt2/tiny", "--compiled", *several]) == 2
+    assert "layers are compared on one machine" in capsys.readouterr().err
+    assert run(["align", "record", "gpt2/tiny", "--nproc-per-node", "2"]) == 2
+    assert "a record is of what one device computes" in capsys.readouterr().err

@@ -1,28 +1,32 @@
-"""Python runs this first in every rank of a disturbed run: it kills one process before its n-th step on the disk.
+"""Python runs this first in every process of a disturbed run: it kills one of them before its n-th step on the disk.
 
 CHAOS_RANK names the process (a rank, or `launcher`) and CHAOS_STEP the step. CHAOS_COUNT is a folder, in which a file
-named like the process gets a byte a step.
+named like the process gets a byte a step. CHAOS_CLOCK is by how many seconds this machine's clock is off.
 """
 
 import os
 import signal
+import sys
+import time
 
 STEPS = ("fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "symlink", "truncate")
+SERVER = "paddock.launch.fork_server"
 
 
-def install() -> None:
-    """Watch what this process does on the disk."""
-    me = os.environ.get("RANK", "launcher")
-    left = int(os.environ["CHAOS_STEP"]) if os.environ.get("CHAOS_RANK") == me else 0
-    count = os.environ.get("CHAOS_COUNT")
+def install(alone: str | None = None) -> None:
+    """Watch what this process does on the disk, and each that is forked from it as the rank that it becomes; as `alone`
+    where there is no rank."""
+    taken: dict[str, int] = {}
 
     def watched(action):
         def step(*arguments, **options):
-            nonlocal left
-            left -= 1
-            if left == 0:
+            me = os.environ.get("RANK", alone)
+            if me is None:
+                return action(*arguments, **options)
+            taken[me] = taken.get(me, 0) + 1
+            if os.environ.get("CHAOS_RANK") == me and taken[me] == int(os.environ["CHAOS_STEP"]):
                 os.kill(os.getpid(), signal.SIGKILL)
-            if count is not None:
+            if (count := os.environ.get("CHAOS_COUNT")) is not None:
                 with open(os.path.join(count, me), "ab") as stream:
                     stream.write(b".")
             return action(*arguments, **options)
@@ -33,5 +37,13 @@ def install() -> None:
         setattr(os, name, watched(getattr(os, name)))
 
 
-if "RANK" in os.environ and not {"CHAOS_RANK", "CHAOS_COUNT"}.isdisjoint(os.environ):
+def skew():
+    """Let this process see another time of day."""
+    right, off = time.time, float(os.environ["CHAOS_CLOCK"])
+    time.time = lambda: right() + off
+
+
+if "CHAOS_CLOCK" in os.environ:
+    skew()
+if ("RANK" in os.environ or SERVER in sys.orig_argv) and not {"CHAOS_RANK", "CHAOS_COUNT"}.isdisjoint(os.environ):
     install()  # the launcher, which is not begun anew, does so itself

@@ -1,14 +1,16 @@
-"""Pages that people open: HTML in one file, without scripts and without anything from elsewhere, for screens of any
-width, light or dark, and for paper."""
+"""Pages that people open: HTML in one file, without anything from elsewhere, for screens of any width, light or dark,
+and for paper. A page may bring one script of its own, and runs no other: its policy names it by its hash."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from html import escape
 from typing import Literal
 
-from paddock.telemetry.plots import STYLE
+from paddock.telemetry.drawing.svg import STYLE
 
 Mood = Literal["good", "bad", "plain"]
 LAYOUT = """
@@ -35,18 +37,21 @@ footer { margin-top: 36px; color: var(--soft); font-size: 0.9rem; overflow-wrap:
 """
 
 
-def page(title: str, body: Sequence[str], footer: str = "") -> str:
+def page(title: str, body: Sequence[str], footer: str = "", *, style: str = "", script: str = "") -> str:
     """A whole page; the parts of its body are HTML already."""
+    allowed = f" script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}';" if script else ""
+    policy = f"default-src 'none'; style-src 'unsafe-inline';{allowed}".removesuffix(";")
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}{LAYOUT}</style></head><body>",
+            f"<style>{STYLE}{LAYOUT}{style}</style></head><body>",
             *body,
             f"<footer>{escape(footer)}</footer>" if footer else "",
+            f"<script>{script}</script>" if script else "",
             "</body></html>\n",
         ]
     )
@@ -77,12 +82,13 @@ def tiles(values: Sequence[tuple[str, str, str, Mood]]) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str | tuple[str, Mood]]]) -> str:
     """A table; a cell may have a mood."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(map(cell, row)) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _cell(cell: str | tuple[str, Mood]) -> str:
-    text, mood = cell if isinstance(cell, tuple) else (cell, "")
+def cell(content: str | tuple[str, Mood]) -> str:
+    """A cell of a table, which may have a mood."""
+    text, mood = content if isinstance(content, tuple) else (content, "")
     breakable = re.sub(r"(?<=\w)([._/])(?=[a-zA-Z])", r"\1<wbr>", escape(text))
     return f'<td class="{mood}{" number" if text[:1].isdigit() and len(text) < 16 else ""}">{breakable}</td>'
 

@@ -1,0 +1,1 @@
+"""A run directory whose copy is kept in a store."""
