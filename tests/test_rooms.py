@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import paddock
+from paddock.cli.main import VERBS
 
 ROOT = Path(paddock.__file__).parent
 MAY_PRINT = ("cli", "telemetry", "testing")
@@ -43,6 +44,7 @@ def test_printing_is_found(line: str) -> None:
 
 
 def test_no_folder_has_too_many_doors() -> None:
-    sizes = {folder: len(list(folder.glob("*.py"))) for folder in ROOT.rglob("*") if folder.is_dir()}
+    verbs = {ROOT / "cli" / f"{verb.replace('-', '_')}.py" for verb in VERBS}  # a file each: as many as there are
+    sizes = {folder: len({*folder.glob("*.py")} - verbs) for folder in ROOT.rglob("*") if folder.is_dir()}
     crowded = {str(folder.relative_to(ROOT)): size for folder, size in sizes.items() if size > MOST_FILES}
     assert crowded == {}

@@ -13,7 +13,8 @@ import tyro
 from paddock.cli.mirror import mirror, plain
 from paddock.config.aliases import take_recipe, translate
 from paddock.config.flags import SYSTEMS
-from paddock.config.load import load_recipe, load_without_validation, recipe_names
+from paddock.config.foreign.overriding import take_overrides
+from paddock.config.load import foreign_config, load_foreign, load_recipe, load_without_validation, recipe_names
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
@@ -61,7 +62,13 @@ def parse_recipe_command(
             + (", before the flags" if arguments else ""),
             fix=f"paddock {verb} {subject} [flags]; a recipe is a YAML file or one of: {', '.join(recipe_names())}",
         )
-    recipe = load_without_validation(name) if asks_help else load_recipe(name)
+    if (foreign := None if asks_help else foreign_config(name)) is not None:
+        overrides, flags = take_overrides(flags)
+        recipe, conversion = load_foreign(foreign, overrides)
+        for note in conversion.notes():
+            print(f"note: {note}", file=sys.stderr)
+    else:
+        recipe = load_without_validation(name) if asks_help else load_recipe(name)
     if change is not None:
         recipe = change(recipe)
     return apply_flags(options, verb, name, recipe, flags, subject)

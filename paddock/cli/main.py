@@ -22,6 +22,8 @@ VERBS = {
     "predict": "answer questions, or tell what a text or an image is, with a trained model",
     "benchmark": "how fast a recipe's model computes on this machine; needs no data",
     "convert": "checkpoints to and from Hugging Face folders",
+    "convert-config": "another system's config as a recipe: MindFormers' YAML, LiBai's Python",
+    "flags": "what a flag or a key of another system is called here",
     "preprocess": "text to indexed tokens, ready for training",
     "data": "look into indexed corpora, join them, check them",
     "check": "check a recipe before it runs",
@@ -71,7 +73,7 @@ def run(arguments: list[str]) -> int:
         if verb not in VERBS:
             print(f'error: there is no verb "{verb}"\n  fix: {did_you_mean(verb, list(VERBS))}', file=sys.stderr)
             return 2
-        code: int | None = import_module(f"paddock.cli.{verb}").main(rest)
+        code: int | None = import_module(f"paddock.cli.{verb.replace('-', '_')}").main(rest)
         sys.stdout.flush()
         return code or 0
     except UserError as error:
@@ -129,7 +131,7 @@ def overview() -> str:
         "usage: paddock VERB …          paddock VERB --help explains a verb",
         "",
     ]
-    lines += [f"  {verb:<10} {meaning}" for verb, meaning in VERBS.items()]
+    lines += [f"  {verb:<14} {meaning}" for verb, meaning in VERBS.items()]
     lines += [
         "",
         "try:",

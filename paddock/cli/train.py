@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class TrainOptions:
     """Train the model of a recipe.
 
-    RECIPE is a shipped name such as gpt2/tiny, or a YAML file. Every field of it is a flag below; defaults shown
-    are the recipe's. Ctrl-C finishes the step, saves a checkpoint and stops (exit code 8); `paddock resume` goes on."""
+    RECIPE is a shipped name such as gpt2/tiny, a YAML file, or a config of MindFormers or LiBai as it is. Every field
+    of it is a flag below; defaults shown are the recipe's. Ctrl-C finishes the step, saves a checkpoint and stops (exit
+    code 8); `paddock resume` goes on."""
 
     run_dir: str | None = None
     """Where everything of the run goes; default runs/<recipe>-<time>. An address, such as s3://bucket/runs/tour: it

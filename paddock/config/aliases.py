@@ -5,32 +5,48 @@ An alias becomes Paddock's own flags, so it means exactly what they mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from urllib.parse import urlsplit
 
+from paddock.config.alias import Alias
+from paddock.config.alias import take as _take
+from paddock.config.alias import value_of as _value_of
 from paddock.config.flags import (
     AUTOCAST,
     DATASET_PATH,
     EPOCH,
+    MEGATRON,
     MODEL_NAME,
     PER_RANK,
     SYSTEMS,
     VIRTUAL_STAGE,
     data_folder,
 )
+from paddock.config.flags_elsewhere import CONFIG_FLAGS
+from paddock.config.flags_together import join_flags
 from paddock.config.load import find_recipe
+from paddock.config.overrides import field_kinds
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, UserError, bad_value
 
+MEGATRONS = {flag for alias in MEGATRON for flag in alias.flags}
 MOST = 100_000
 """Nodes, layers and processes that are counted here, one by one."""
 
 
+def alias_flags(recipe: Recipe) -> dict[str, Alias]:
+    """The flags of other systems that mean something for a recipe's family, and shorthands, each with its meaning.
+    Those with a dot are known with dashes, too, as those who parse them take them."""
+    systems = [system for system in SYSTEMS if not system.families or recipe.model.family in system.families]
+    table = {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
+    dotted = {flag.replace("_", "-"): alias for flag, alias in table.items() if re.match(r"--\w+\.", flag)}
+    return dotted | table
+
+
 def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str]]:
     """Replace aliases by Paddock's own flags. Returns the arguments and notes to show the user."""
-    family = recipe.model.family
-    systems = [system for system in SYSTEMS if not system.families or family in system.families]
-    table = {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
+    family, table = recipe.model.family, alias_flags(recipe)
+    fields = field_kinds(type(recipe))
     translated: list[str] = []
     notes: list[str] = []
     used: set[str] = set()
@@ -39,10 +55,13 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
     while position < len(arguments):
         word = arguments[position]
         position += 1
-        if may_be_folder and not word.startswith("-"):
+        flag, equals, value = word.partition("=")
+        if equals and flag in fields:  # KEY=VALUE, as other systems say it
+            translated.append(f"--{word}")
+            continue
+        if may_be_folder and not word.startswith("-") and flag not in table:
             translated += data_folder(word)
             continue
-        flag, equals, value = word.partition("=")
         # As it is written first: --batch_size and --batch-size are flags of two systems, and mean two things.
         alias = table.get(flag) or table.get(flag.replace("_", "-") if flag.startswith("--") else flag)
         may_be_folder = alias is not None and family == "resnet"
@@ -65,7 +84,8 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             notes.append(f"{flag}: {alias.note}")
     if PER_RANK in used and family == "resnet":
         notes.append(f"{PER_RANK}: samples of each process, as in the ModelZoo; --batch-size is the global batch")
-    return _join_parts(translated, used, recipe), notes
+    translated, more = join_flags(translated, recipe)
+    return _join_parts(translated, used, recipe), notes + more
 
 
 def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[str]:
@@ -94,9 +114,10 @@ def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[st
 
 
 def take_recipe(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The recipe that a command line names, by its first word or by the ModelZoo's --model_name, and the rest."""
+    """The recipe that a command line names, by its first word or by a flag such as the ModelZoo's --model_name, and the
+    rest. Megatron-LM's flags alone are a GPT-2."""
     name, rest = (arguments[0], arguments[1:]) if arguments and not arguments[0].startswith("-") else (None, arguments)
-    for flag in (MODEL_NAME, MODEL_NAME.replace("_", "-")):
+    for flag in (MODEL_NAME, MODEL_NAME.replace("_", "-"), *CONFIG_FLAGS):
         rest, named = _take(rest, flag)
         if named is None:
             continue
@@ -104,6 +125,8 @@ def take_recipe(arguments: list[str]) -> tuple[str | None, list[str]]:
             fix = "give one of the two"
             raise bad_value(flag, named, f"the recipe is {name}, and it would be ignored", fix)
         name = name or named
+    if name is None and any(word.partition("=")[0] in MEGATRONS for word in rest):
+        return "gpt2", rest
     return name, rest
 
 
@@ -207,17 +230,3 @@ def _own_position(addresses: list[str]) -> int:
         "none of them is an address of this host",
         "run this on one of the nodes",
     )
-
-
-def _take(arguments: list[str], flag: str) -> tuple[list[str], str | None]:
-    """The arguments without a flag and its value, and the value: `--flag value` or `--flag=value`."""
-    for position, word in enumerate(arguments):
-        if word == flag and position + 1 < len(arguments):
-            return arguments[:position] + arguments[position + 2 :], arguments[position + 1]
-        if word.startswith(f"{flag}="):
-            return arguments[:position] + arguments[position + 1 :], word.partition("=")[2]
-    return arguments, None
-
-
-def _value_of(arguments: Iterable[str], flag: str) -> str | None:
-    return _take(list(arguments), flag)[1]

@@ -1,52 +1,11 @@
-"""The flags of the systems that users come from: what each of them means here. `--help` prints these tables."""
+"""The flags of the systems that users come from: what each of them means here. `--help` and `paddock flags` print these
+tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
+from paddock.config.alias import Alias, System, keep, no_meaning, rename, switch
+from paddock.config.flags_elsewhere import DEEPSPEED, LIBAI, MEGATRON_TOO, MINDFORMERS, TORCHTITAN
 from paddock.errors import bad_value, did_you_mean
-
-
-@dataclass(frozen=True)
-class Alias:
-    """`flags` become what `expand` makes of their value; `means` is what the help shows."""
-
-    flags: tuple[str, ...]
-    means: str
-    expand: Callable[[str], list[str]]
-    takes_value: bool = True
-    note: str = ""
-
-
-def rename(flags: str, field: str, convert: Callable[[str], str] = str) -> Alias:
-    """Another name of a field."""
-    return Alias(tuple(flags.split()), f"--{field}", lambda value: [f"--{field}", convert(value)])
-
-
-def switch(flags: str, *expansion: str) -> Alias:
-    """A flag without a value."""
-    return Alias(tuple(flags.split()), " ".join(expansion), lambda _: list(expansion), takes_value=False)
-
-
-def keep(flags: str, means: str) -> Alias:
-    """A flag that stays as it is until all are known, because it only makes sense together with others."""
-    first = flags.split()[0]
-    return Alias(tuple(flags.split()), means, lambda value: [first, value])
-
-
-def no_meaning(flags: str, note: str, takes_value: bool = False) -> Alias:
-    """A flag that is accepted, with a word on what happens instead."""
-    return Alias(tuple(flags.split()), f"({note})", lambda _: [], takes_value, note)
-
-
-@dataclass(frozen=True)
-class System:
-    """A system that users come from, with its flags, and the families that they are for; none is all."""
-
-    name: str
-    aliases: list[Alias]
-    families: tuple[str, ...] = ()
 
 
 def _none_if_zero(value: str) -> str:
@@ -173,6 +132,7 @@ MEGATRON = [
         "fusion is the compiler's choice; --train.compile off turns it off",
     ),
     no_meaning("--no-query-key-layer-scaling", "queries and keys are never scaled by layer"),
+    *MEGATRON_TOO,
 ]
 
 IMAGENET = [
@@ -235,6 +195,10 @@ MODELARTS = [
 SYSTEMS = [
     System("Paddock", COMMON),
     System("Megatron-LM and OneFlow-GPT", MEGATRON),
+    System("torchtitan", TORCHTITAN),
+    System("DeepSpeed", DEEPSPEED),
+    System("LiBai", LIBAI),
+    System("MindFormers", MINDFORMERS),
     System("the ImageNet example (for resnet)", IMAGENET, ("resnet",)),
     System("Tecorigin's ModelZoo", TECORIGIN),
     System("ModelArts", MODELARTS),

@@ -8,11 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel
 
+from paddock.config.foreign.conversion import Conversion, convert, is_foreign
+from paddock.config.foreign.mindformers_files import is_mindformers
 from paddock.config.overrides import union_members
-from paddock.config.plain_yaml import read_plain_yaml
+from paddock.config.plain_yaml import read_plain_yaml, write_plain_yaml
 from paddock.config.recipe import Recipe, class_for, recipe_from_dict
 from paddock.errors import ConfigError, bad_value, nearest, shown
 from paddock.files import atomic_write, user_path
@@ -105,7 +106,7 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
         return _fetched(name)
     own = MODEL_ALIASES.get(name, name)
     shipped = [SHIPPED / f"{own}.yaml", SHIPPED / own / "base.yaml"]
-    looks_like_path = name.endswith((".yaml", ".yml")) or name.startswith((".", "/", "~"))
+    looks_like_path = name.endswith((".yaml", ".yml", ".py")) or name.startswith((".", "/", "~"))
     places = [user_path(name)] if looks_like_path else shipped
     if looks_like_path and beside is not None:
         places.insert(0, beside / name)
@@ -150,7 +151,31 @@ def read_values(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(
             f"{trail[0]} extends more than {MOST_EXTENDS} recipes in a row", fix="write some of them into one"
         )
-    values = _sections(path)
+    return _with_parent(_sections(path), path, trail)
+
+
+def foreign_config(name: str) -> Path | None:
+    """The file behind a name, where it is a config of another system."""
+    path = find_recipe(name)
+    return path if not path.is_relative_to(SHIPPED) and is_foreign(path) else None
+
+
+def load_foreign(path: Path, overrides: list[str]) -> tuple[Recipe, Conversion]:
+    """The recipe that another system's config means, with other values for some of its keys, and the account of it."""
+    conversion = convert(path, overrides)
+    conversion.check()
+    return recipe_of_conversion(conversion), conversion
+
+
+def recipe_of_conversion(conversion: Conversion) -> Recipe:
+    """What a foreign config means, checked as a recipe."""
+    try:
+        return recipe_from_dict(_with_parent(dict(conversion.recipe), conversion.path, ()))
+    except ConfigError as error:
+        raise conversion.explain(error) from None
+
+
+def _with_parent(values: dict[str, Any], path: Path, trail: tuple[Path, ...]) -> dict[str, Any]:
     parent = values.pop("extends", None)
     if parent is None:
         return values
@@ -176,12 +201,7 @@ def save_recipe(recipe: Recipe, path: Path) -> None:
 
 def to_yaml(recipe: Recipe) -> str:
     """One line a section."""
-
-    def line(key: str, value: Any) -> str:
-        text = yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=2**20, allow_unicode=True)
-        return f"{key}: " + text.removesuffix("...\n").rstrip()
-
-    return "".join(line(key, value) + "\n" for key, value in recipe.to_dict().items())
+    return write_plain_yaml(recipe.to_dict())
 
 
 def _construct(section: type[Section], values: dict[str, Any]) -> Section:
@@ -208,7 +228,11 @@ def _coerced(kind: Any, value: Any) -> Any:
 
 
 def _sections(path: Path) -> dict[str, Any]:
-    values = read_plain_yaml(path, "a recipe")
+    values = None if path.suffix == ".py" else read_plain_yaml(path, "a recipe")
+    if values is None or is_mindformers(values):
+        conversion = convert(path, [])
+        conversion.check()
+        return dict(conversion.recipe)
     if not isinstance(values, dict):
         raise ConfigError(f"{path} is not a recipe", why="it has no sections", fix="see paddock/recipes for examples")
     return values

@@ -37,7 +37,24 @@ def read_plain_yaml(path: Path, kind: str) -> Any:
     return values
 
 
-def _check_size(values: Any, path: Path, kind: str) -> None:
+def parse_value(text: str) -> Any:
+    """One value, as a person writes it behind `key=`: `2`, `true`, `null`, `[0, 0, 1]`, `a word`."""
+    value = yaml.load(text, Loader=_Loader) if text else ""
+    _check_size(value, shown(text), "a value")
+    return value
+
+
+def write_plain_yaml(values: dict[str, Any]) -> str:
+    """One line a section."""
+
+    def line(key: str, value: Any) -> str:
+        text = yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=2**20, allow_unicode=True)
+        return f"{key}: " + text.removesuffix("...\n").rstrip()
+
+    return "".join(line(key, value) + "\n" for key, value in values.items())
+
+
+def _check_size(values: Any, path: Path | str, kind: str) -> None:
     """An alias (`*name`) costs a few letters, however much it stands for: a few lines can mean more values than
     memory holds, or have no end."""
     waiting: list[Any] = [values]

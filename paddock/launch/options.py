@@ -28,9 +28,6 @@ class LaunchOptions:
     """Address of machine 0, where the machines meet (needed when nnodes > 1)."""
     master_port: int | None = None
     """Port on machine 0. Default: a free one on a single machine, 29500 on several."""
-    preflight: Literal["on", "off"] = "on"
-    """Before a job on several machines: compare their versions, devices, recipes, data and clocks, and try each device
-    and the collectives. Takes a second or two; `paddock doctor --nnodes` does it alone, and says more."""
     max_restarts: int = 0
     """How often it goes on from its newest checkpoint after a process or a machine has failed (fault tolerance)."""
     node_timeout: float = NODE_TIMEOUT
@@ -39,6 +36,9 @@ class LaunchOptions:
     """Name of an elastic job, which goes on as machines leave and come: --nnodes MIN:MAX, and no --node-rank."""
     min_nodes: int | None = None
     """Fewest machines of an elastic job; --nnodes MIN:MAX says both."""
+    preflight: Literal["on", "off"] = "on"
+    """Before a job on several machines: compare their versions, devices, recipes, data and clocks, and try each device
+    and the collectives. Takes a second or two; `paddock doctor --nnodes` does it alone, and says more."""
 
     @property
     def world_size(self) -> int:

@@ -93,11 +93,10 @@ class Inspection:
 def inspection(
     options: LaunchOptions, device: str, recipe: Mapping[str, Any], patience: float = SECONDS_TO_MEET
 ) -> Inspection | None:
-    """How the machines of a job are to be compared; None where there is one machine, where they come and go, or where
-    nobody wants it. `recipe` is what this one was told to do; whoever is not there within `patience` seconds is
-    named."""
+    """How the machines of a job are to be compared; None where there is one machine, or nobody wants it. `recipe` is
+    what this one was told to do; whoever is not there within `patience` seconds is named."""
     if options.nnodes == 1 or options.elastic or options.preflight == "off" or under_torchrun():
-        return None
+        return None  # machines of an elastic job come and go: there is no moment at which all are there
     facts = own_facts(options.node_rank, options.nproc_per_node, device, recipe)
     if options.node_rank:
         _reach_machine_0(options, patience)

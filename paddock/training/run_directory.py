@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def name_run_dir(recipe_name: str) -> Path:
     """`runs/<recipe>-<time>`; a YAML path gives its file name."""
-    name = Path(recipe_name).stem if recipe_name.endswith((".yaml", ".yml")) else recipe_name
+    name = Path(recipe_name).stem if recipe_name.endswith((".yaml", ".yml", ".py")) else recipe_name
     return Path("runs") / f"{name.strip('/').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
 
 

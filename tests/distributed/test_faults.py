@@ -239,6 +239,24 @@ class TestElastic:
         assert numbers == [{"nproc_per_node": 1, "nnodes": nodes} for nodes in (2, 1, 2)]
         assert losses(cluster.run_dir) == pytest.approx(undisturbed, rel=1e-5)
 
+    def test_a_machine_that_gets_sigterm_leaves_the_others_at_work(
+        self, cluster: Cluster, undisturbed: list[float]
+    ) -> None:
+        """Here that which has made the store: it goes, and the store stays."""
+        cluster.environment["FAULTS"] = "hold:2:0:*"
+        flags = ["--nnodes", "1:2", "--rdzv-id", "job", "--node-timeout", "3"]
+        both = cluster.start(*flags), cluster.start(*flags)
+        cluster.wait_for("at-2")
+        (keeper,) = cluster.keepers()
+        goes, stays = sorted(both, key=lambda launcher: launcher.pid != parent_of(keeper))
+        goes.send_signal(signal.SIGTERM)
+        read_until(goes, "stopping once")
+        cluster.go_on(2)
+        assert [launcher.wait() for launcher in (goes, stays)] == [STOPPED, 0], cluster.end()
+        assert environment_of(cluster.run_dir, 2)["processes"] == {"nproc_per_node": 1, "nnodes": 1}
+        assert losses(cluster.run_dir) == pytest.approx(undisturbed, rel=1e-5)
+        wait_for(lambda: not cluster.keepers())
+
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

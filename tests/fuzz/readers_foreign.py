@@ -1,0 +1,72 @@
+"""Readers of other systems' configs: MindFormers' YAML, LiBai's Python, DeepSpeed's JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from engine import Reader
+from mutation import Files, damage_text, json_mutator, yaml_mutator
+
+from paddock.config.foreign.deepspeed import flags_of_file
+from paddock.config.load import load_recipe, to_yaml
+from paddock.testing.foreign_configs import LIBAI, MINDFORMERS
+
+WORDS = (
+    *("base_config", "runner_config", "parallel_config", "recompute_config", "model", "train_dataset", "callbacks"),
+    *("optimizer", "lr_schedule", "type", "use_parallel", "epochs", "batch_size", "GPT2Config", "trainer"),
+)
+
+
+def mindformers_seeds() -> list[Files]:
+    parts = {name.rpartition("/")[2]: text for name, text in MINDFORMERS.items() if not name.endswith("run_small.yaml")}
+    below = {f"base_{name}": text.encode() for name, text in parts.items()}
+    bases = ", ".join(f"'./{name}'" for name in below)
+    text = MINDFORMERS["gpt2/run_small.yaml"]
+    return [{"run.yaml": f"base_config: [{bases}]\n{text[text.index('runner_config') :]}".encode(), **below}]
+
+
+def read_mindformers(folder: Path) -> object:
+    return to_yaml(load_recipe(folder / "run.yaml"))
+
+
+def libai_seeds() -> list[Files]:
+    """The whole config in one file, without what it imports from others."""
+    names = ("common/train.py", "common/optim.py", "common/models/gpt.py", "common/data/gpt_dataset.py")
+    text = "".join(LIBAI[f"configs/{name}"] for name in names) + "model = pretrain_model\n"
+    text += LIBAI["configs/gpt_small.py"].partition("\n\n")[2]
+    vocabulary = json.dumps({chr(65 + number): number for number in range(40)})
+    return [{"run.py": text.encode(), "vocab.json": vocabulary.encode()}]
+
+
+def read_libai(folder: Path) -> object:
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        return to_yaml(load_recipe("./run.py"))
+    finally:
+        os.chdir(here)
+
+
+def deepspeed_seeds() -> list[Files]:
+    says = {
+        "train_batch_size": 8,
+        "train_micro_batch_size_per_gpu": 2,
+        "zero_optimization": {"stage": 2, "overlap_comm": True},
+        "fp16": {"enabled": True, "initial_scale_power": 12},
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95]}},
+        "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 10, "total_num_steps": 100}},
+    }
+    return [{"ds.json": json.dumps(says).encode()}]
+
+
+def read_deepspeed(folder: Path) -> object:
+    return flags_of_file(folder / "ds.json")
+
+
+READERS = [
+    Reader("mindformers", mindformers_seeds, read_mindformers, {".yaml": yaml_mutator(WORDS)}, share=0.5),
+    Reader("libai", libai_seeds, read_libai, {".py": damage_text, ".json": json_mutator()}, share=0.5),
+    Reader("deepspeed", deepspeed_seeds, read_deepspeed, {".json": json_mutator()}, share=0.3),
+]
