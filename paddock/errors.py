@@ -12,6 +12,8 @@ class UserError(ValueError):
     """Base of every error that is the input's or the machine's fault rather than ours."""
 
     exit_code = 1
+    follows_result = False
+    """Whether a result that says the same has been printed before it."""
 
     def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
         super().__init__(what)
@@ -65,6 +67,7 @@ class CheckFailed(UserError):
     """A check that ran to its end and found a difference."""
 
     exit_code = 7
+    follows_result = True
 
 
 STOPPED = 8

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO
 
-from paddock.errors import MachineError
+from paddock.errors import MachineError, nearest
 
 
 @contextmanager
@@ -61,6 +61,13 @@ def scratch_folder() -> Iterator[Path]:
 
     with _ours(Path(gettempdir()), "paddock-scratch-", "", lambda path: os.mkdir(path, 0o700)) as folder:
         yield folder
+
+
+def nearest_path(path: Path) -> str:
+    """`did you mean "runs/tour"?`, of what there is where a path leads nowhere; nothing when nothing is near."""
+    with suppress(OSError, ValueError):
+        return nearest(str(path), [str(other) for other in path.parent.iterdir() if not other.name.startswith(".")])
+    return ""
 
 
 def _beside(path: Path) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from paddock.activity import here
 from paddock.errors import MachineError
 
 MOST_PROCESSES = 2**20
@@ -121,6 +122,7 @@ def progress(step: int | None = None) -> None:
     if step is not None and _steps is not None:
         with suppress(OSError):
             os.pwrite(_steps, f"{step:012}".encode(), 0)
+    here.moved()
     now = time.monotonic()
     if _last_progress:
         _longest = max(_longest, now - _last_progress)

@@ -12,6 +12,7 @@ from paddock.errors import DataError, bad_value
 from paddock.files import open_text
 from paddock.inference.loaded import load
 from paddock.models.layers.packing import weight_bytes
+from paddock.phases import phase
 
 LARGEST_TEXT = 2**24
 """Characters."""
@@ -40,8 +41,9 @@ def check_formats(source: str, text: Path, formats: Sequence[WeightFormat], devi
     for name in dict.fromkeys(["float32", *formats]):
         if name not in format_names():
             raise bad_value("--formats", name, "there is no such format", ", ".join(format_names()))
-        loaded = load(source, device=device, format=name)
-        perplexity = loaded.perplexity(content)
+        with phase(f"measuring {name}", at_once=True):
+            loaded = load(source, device=device, format=name)
+            perplexity = loaded.perplexity(content)
         reference = perplexity if reference is None else reference
         yield FormatCost(name, perplexity, perplexity / reference - 1, weight_bytes(loaded.model))
 

@@ -5,6 +5,7 @@ Training runs in processes of its own, as a user starts it, so that it can be ki
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.errors import CheckFailed, ConfigError, UserError, bad_value
 from paddock.files import scratch_folder
-from paddock.launch.environment import under_torchrun
+from paddock.launch.environment import num_cores, under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.telemetry.jsonl import metrics_of, read_metrics
 
@@ -184,6 +185,8 @@ class Run:
         save_recipe(part.recipe, config)
         command = [sys.executable, "-m", "paddock", "train", str(config), "--run-dir", str(path)]
         command += ["--nproc-per-node", str(part.processes)]
+        if "OMP_NUM_THREADS" not in os.environ:  # always as many, however busy the machine is: products round by them
+            command += ["--threads", str(max(1, num_cores() // part.processes))]
         command += ["--checkpoint.load", "auto"] if resumes else []
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -214,6 +217,7 @@ class Run:
     def failure(self, what: str) -> UserError:
         tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
         error = CheckFailed(f"the run {what}, with exit code {self.process.returncode}", why="\n       ".join(tail))
+        error.follows_result = False
         error.exit_code = self.process.returncode if self.process.returncode > 0 else CheckFailed.exit_code
         return error
 

@@ -79,6 +79,7 @@ def record_trace(
         learning_rate=rate_for(recipe, steps, samples.samples_per_epoch / batch.total),
         clip=recipe.optimizer.clip,
         seed=recipe.train.seed,
+        replay_every=recipe.train.replay_every,
     )
     names = parameter_names(recipe.model)
     sampler = Sampler(batch.micro, batch.accumulation, batch.data, engine.mesh.data_rank)

@@ -27,6 +27,8 @@ class FileRecord(Document):
 
     length: int = Field(alias="bytes", ge=0)
     checksums: str = Field(alias="crc32", pattern=r"^[0-9a-f]*$")
+    kept_by: str | None = None
+    """Where it is, HOST:FOLDER, if the machine that wrote it had no storage in common with the first one."""
 
     @model_validator(mode="after")
     def _every_block_has_one(self) -> Self:
@@ -39,7 +41,7 @@ class FileRecord(Document):
         return int(self.checksums[block * DIGITS : (block + 1) * DIGITS], 16)
 
     def to_json(self) -> dict[str, Any]:
-        return self.model_dump(by_alias=True)
+        return self.model_dump(by_alias=True, exclude_none=True)
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
@@ -149,9 +151,15 @@ class BlockReader:
         return damaged(self._path, why)
 
 
-COPY_AGAIN = "copy it again, or load an earlier checkpoint of the same run: --checkpoint.load RUN/checkpoints/step-…"
+def instead_of(checkpoint: Path) -> str:
+    """What to do about a checkpoint that cannot be used: there may be an earlier one of the same run."""
+    here = checkpoint.absolute()
+    others = sorted(path for path in here.parent.glob("step-*/checkpoint.json") if path.parent.name < here.name)
+    if not others:
+        return "copy it again"
+    return f"copy it again, or load an earlier checkpoint of the same run: --checkpoint.load {others[-1].parent}"
 
 
 def damaged(file: Path, why: str) -> DataError:
     """The error of a file that is not what was written."""
-    return DataError(f"the checkpoint file {file} is damaged", why=why, fix=COPY_AGAIN)
+    return DataError(f"the checkpoint file {file} is damaged", why=why, fix=instead_of(file.parent))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paddock.checkpoint.description import saved_model
-from paddock.checkpoint.matching import IncompatibleKeys, check_settings, check_size
+from paddock.checkpoint.matching import IncompatibleKeys, check_settings, check_size, check_sizes
 from paddock.checkpoint.storage import check_names, describe_checkpoint, read_tensors, saved_tensors
 from paddock.checkpoint.tensors import (
     EMA,
@@ -85,13 +85,14 @@ def check_checkpoint(path: Path, config: ModelConfig, *, new_heads: bool) -> Non
 
 
 def compare_heads(path: Path, config: ModelConfig, saved: Saved, *, new_heads: bool = False) -> IncompatibleKeys:
-    """What the model of `config` takes of a checkpoint, or an error why it cannot; other errors, such as too many
-    layers, show when the weights are read. Only with `new_heads` may it lack the head, or be told to reset it."""
+    """What the model of `config` takes of a checkpoint, or an error why it cannot. Only with `new_heads` may it lack
+    the head, or be told to reset it."""
     theirs = saved_config(path)
     if theirs is None:
         return IncompatibleKeys()
     check_size(path, theirs, (shape for shape, _ in saved.values()))
     check_settings(path, config, theirs)
+    check_sizes(path, config, theirs)
     rules, trained = (family_named(each.family).tensor_rules(each) for each in (config, theirs))
     shapes = {rule.theirs: rule.our_shape for rule in trained}
     reset = new_heads and config.resets_head()

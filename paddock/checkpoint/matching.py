@@ -13,6 +13,7 @@ from torch import Tensor
 from paddock.checkpoint.weight_files import StoredTensor, open_weights
 from paddock.errors import ConfigError, DataError
 from paddock.models.config import ModelConfig, SampleShape
+from paddock.models.registry import family_named
 from paddock.models.weight_names import TensorRule, WeightNames
 
 _LISTED = 10
@@ -114,6 +115,29 @@ def check_settings(source: Path, config: ModelConfig, theirs: ModelConfig) -> No
                 why=f"the weights in {source} were trained with {found}{there}",
                 fix=f"set model.{name} to {found}",
             )
+
+
+def check_sizes(source: Path, config: ModelConfig, theirs: ModelConfig) -> None:
+    """An error that names the settings, where tensors would differ because of them."""
+    needed, found = _body(config), _body(theirs)
+    if needed == found:
+        return
+    fields = [name for name in type(config).model_fields if getattr(config, name) != getattr(theirs, name)]
+    fields = [name for name in fields if _body(theirs.model_copy(update={name: getattr(config, name)})) != found]
+    if fields:
+        values = {name: (getattr(config, name), getattr(theirs, name)) for name in fields}
+        raise ConfigError(
+            "; ".join(f"model.{name} = {here}" for name, (here, _) in values.items()),
+            why="; ".join(f"{name}: {there} in the checkpoint, {here} here" for name, (here, there) in values.items())
+            + f" ({source})",
+            fix="set " + " ".join(f"--model.{name.replace('_', '-')} {there}" for name, (_, there) in values.items()),
+        )
+
+
+def _body(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The shapes of a model's tensors without its head, by their names elsewhere."""
+    rules = family_named(config.family).tensor_rules(config)
+    return {str(rule.theirs): tuple(rule.our_shape) for rule in rules if not rule.head}
 
 
 def check_size(source: Path, config: ModelConfig, shapes: Iterable[Sequence[int]]) -> None:

@@ -13,6 +13,7 @@ import tyro
 
 from paddock.cli.arguments import parse, parse_recipe_command
 from paddock.errors import bad_value
+from paddock.phases import STARTING, phase
 
 if TYPE_CHECKING:
     from paddock.alignment.comparison.comparability import State
@@ -151,7 +152,8 @@ def layers(arguments: list[str]) -> None:
         return check_parity([*named, *(flag for flag in rest if flag != "--layers")])
     command = parse_recipe_command(LayerOptions, "align --model", [*named, *rest])
     options = command.options
-    from paddock.jobs.align import align_layers
+    with phase(STARTING, at_once=True):
+        from paddock.jobs.align import align_layers
     from paddock.telemetry.terminal import progress_bar
 
     with progress_bar("align", visible=True) as on_part:

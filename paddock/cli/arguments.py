@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
 from paddock.cli.mirror import mirror, plain
-from paddock.config.aliases import take_recipe, translate
+from paddock.cli.refusals import Page, in_our_words
+from paddock.cli.sections import HELP_FLAGS, asked_section, section_page
+from paddock.config.aliases import alias_flags, take_recipe, translate
 from paddock.config.flags import SYSTEMS
 from paddock.config.foreign.overriding import take_overrides
 from paddock.config.load import foreign_config, load_foreign, load_recipe, load_without_validation, recipe_names
@@ -19,9 +22,9 @@ from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
+from paddock.launch.placement.find import placed
 
 Options = TypeVar("Options")
-HELP_FLAGS = ("-h", "--help")
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,14 @@ class RecipeCommand(Generic[Options]):
     launch: LaunchOptions
 
 
-def parse(options: type[Options], verb: str, arguments: list[str]) -> Options:
-    """Parse a verb whose arguments are just the fields of `options`."""
-    description = inspect.cleandoc(options.__doc__ or "")
-    return tyro.cli(options, prog=f"paddock {verb}", args=arguments, description=description)
+def parse(options: type[Options], verb: str, arguments: list[str], aliases: Sequence[str] = ()) -> Options:
+    """Parse a verb whose arguments are just the fields of `options`; `aliases` are spellings that the verb has
+    translated already."""
+    description, prog = inspect.cleandoc(options.__doc__ or ""), f"paddock {verb}"
+    if not _asks_help(arguments):
+        Page.of(prog, options, aliases).check(arguments)
+    with in_our_words(prog):
+        return tyro.cli(options, prog=prog, args=arguments, description=description)
 
 
 def parse_recipe_command(
@@ -85,33 +92,57 @@ def apply_flags(
 ) -> RecipeCommand[Options]:
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
+    if section := asked_section(flags):
+        print(section_page(recipe, section))
+        raise SystemExit(0)
+    words = [name, *flags]
     flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
     command = make_dataclass(
         "Command", [(name, Annotated[type(part), tyro.conf.arg(name="", help="")]) for name, part in parts.items()]
     )
+    prog = f"paddock {verb} {subject if asks_help else name}"
+    if not asks_help:
+        Page.of(prog, command, list(alias_flags(recipe))).check(flags)
     try:
-        parsed: Any = tyro.cli(
-            command,
-            prog=f"paddock {verb} {subject if asks_help else name}",
-            description=inspect.cleandoc(options.__doc__ or ""),
-            default=command(**parts),
-            args=flags,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+        with in_our_words(prog):
+            parsed: Any = tyro.cli(
+                command,
+                prog=prog,
+                description=inspect.cleandoc(options.__doc__ or ""),
+                default=command(**parts),
+                args=flags,
+                config=(tyro.conf.AvoidSubcommands,),
+            )
     except SystemExit:
         if asks_help:
             print(alias_page())
         raise
+    starts = not (verb.startswith("check") or getattr(parsed.options, "dry_run", False))
+    launch = place(LaunchOptions(**vars(parsed.launch)), flags, [*verb.split(), *words] if starts else None)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return RecipeCommand(
         name,
         type(recipe)(**plain(parsed.body, type(recipe))),
         options(**vars(parsed.options)),
-        LaunchOptions(**vars(parsed.launch)),
+        launch,
     )
+
+
+def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) -> LaunchOptions:
+    """The machines and processes that flags and environment ask for, counted. Several that are only simulated are
+    started here with the same `command`, and the process ends with them; without one, nothing is about to start."""
+    given = {word.partition("=")[0].replace("_", "-") for word in flags if word.startswith("--")}
+    launch, notes = placed(launch, given, os.environ)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    if launch.simulate_nodes is not None and command is not None:
+        from paddock.launch.starters.simulated import simulate
+
+        raise SystemExit(simulate(command, launch))
+    return launch
 
 
 def _asks_help(arguments: list[str]) -> bool:

@@ -11,6 +11,7 @@ from paddock.config.load import to_yaml
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
+from paddock.phases import STARTING, phase
 from paddock.schema import ConfigModel
 from paddock.telemetry import format as show
 
@@ -104,9 +105,10 @@ def _range(ratio: dict[str, float]) -> str:
 
 def measure(recipe: Recipe, chosen: BenchmarkConfig, launch: LaunchOptions, as_json: bool) -> None:
     """Measure and print."""
-    from paddock.jobs.benchmark import benchmark
+    with phase(STARTING, at_once=True):
+        from paddock.jobs.benchmark import benchmark
 
-    result = benchmark(recipe, chosen.measurement(warmup=5, iterations=100), launch)
+        result = benchmark(recipe, chosen.measurement(warmup=5, iterations=100), launch)
     if result is None:  # this is not the main process
         return
     print(json.dumps(result) if as_json else "\n".join([*lines(result), "", to_yaml(recipe).rstrip()]), flush=True)

@@ -17,6 +17,7 @@ from paddock.config.rules import examine
 from paddock.errors import ConfigError, did_you_mean
 from paddock.files import atomic_write
 from paddock.launch.options import LaunchOptions
+from paddock.phases import STARTING, phase
 
 if TYPE_CHECKING:
     from paddock.alignment.parity import Parity
@@ -141,27 +142,29 @@ def _config(arguments: list[str]) -> None:
 def check_parity(arguments: list[str]) -> None:
     """`paddock check parity RECIPE`."""
     command = parse_recipe_command(ParityOptions, "check parity", arguments, _for_parity)
-    from paddock.alignment import parity
-
     options = command.options
-    result = parity.check_parity(command.recipe, options.layouts, command.launch, options.double)
+    with phase(STARTING, at_once=True):
+        from paddock.alignment import parity
+
+        result = parity.check_parity(command.recipe, options.layouts, command.launch, options.double)
     print(json.dumps(result.to_dict()) if options.json else parity_table(result), flush=True)
     result.raise_if_different()
 
 
 def _resume(arguments: list[str]) -> None:
     command = parse_recipe_command(ResumeOptions, "check resume", arguments, _for_resume)
-    from paddock.alignment.resume import check_resume
-
     options = command.options
-    result = check_resume(
-        command.recipe,
-        command.launch,
-        layout=options.layout,
-        resume_layout=options.resume_layout,
-        seed=options.kill_seed,
-        run_dir=options.run_dir,
-    )
+    with phase(STARTING, at_once=True):
+        from paddock.alignment.resume import check_resume
+
+        result = check_resume(
+            command.recipe,
+            command.launch,
+            layout=options.layout,
+            resume_layout=options.resume_layout,
+            seed=options.kill_seed,
+            run_dir=options.run_dir,
+        )
     print(json.dumps(result.to_dict()) if options.json else resume_summary(result), flush=True)
     result.raise_if_different()
 

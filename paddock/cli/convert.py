@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,17 +42,23 @@ class ConvertOptions:
     vocab_multiple: int = 1
     """--trim-vocab: fill the vocabulary up to a multiple of this, as a layout or a device may like it: the rows behind
     the tokens repeat that of the padding."""
+    json: bool = False
+    """Print the result as JSON."""
 
 
 def main(arguments: list[str]) -> None:
     options = parse(ConvertOptions, "convert", arguments)
     from paddock.jobs.convert import TrimVocabulary, convert
+    from paddock.phases import phase
 
     trim = None
     if options.trim_vocab:
         trim = TrimVocabulary(options.trim_vocab, options.json_keys, options.vocab_multiple)
     elif options.vocab_multiple != 1:
         raise bad_value("--vocab-multiple", options.vocab_multiple, "nothing is trimmed", "add --trim-vocab CORPUS")
-    for line in convert(options.source, options.destination, options.to, options.dtype, trim):
+    with phase("converting", at_once=True) as told:
+        said = convert(options.source, options.destination, options.to, options.dtype, trim, told.update)
+    for line in said:
         print(line, file=sys.stderr)
-    print(options.destination)
+    result = {"destination": str(options.destination), "form": options.to, "notes": said}
+    print(json.dumps(result, ensure_ascii=False) if options.json else options.destination)

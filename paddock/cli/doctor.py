@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from paddock.cli.arguments import parse
+from paddock.cli.arguments import parse, place
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
 from paddock.telemetry import format as show
@@ -55,6 +55,7 @@ class DoctorOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(DoctorOptions, "doctor", arguments)
+    options = replace(options, launch=place(options.launch, arguments, ["doctor", *arguments]))
     options.check()
     from rich.console import Console
 
@@ -63,8 +64,10 @@ def main(arguments: list[str]) -> None:
         table = render_job
     else:
         from paddock.jobs.doctor import diagnose
+        from paddock.phases import phase
 
-        report, table = diagnose(), render
+        with phase("looking at this machine"):
+            report, table = diagnose(), render
     if options.launch.node_rank:
         print(f"machine {options.launch.node_rank} is ready; machine 0 has the report", file=sys.stderr)
     elif options.json:

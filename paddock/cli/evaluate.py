@@ -12,6 +12,7 @@ from paddock.config.measuring import for_measure, recipe_of_weights
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
+from paddock.phases import STARTING, phase
 from paddock.telemetry.format import duration
 
 SUBJECT = "RUN|MODEL|RECIPE"
@@ -46,9 +47,10 @@ def main(arguments: list[str]) -> None:
 
 def show_evaluation(recipe: Recipe, launch: LaunchOptions, as_json: bool, missed: Path | None = None) -> None:
     """Evaluate and print."""
-    from paddock.jobs.evaluate import evaluate
+    with phase(STARTING, at_once=True):
+        from paddock.jobs.evaluate import evaluate
 
-    result = evaluate(recipe, launch, missed)
+        result = evaluate(recipe, launch, missed)
     if result is None:  # this is not the main process
         return
     if as_json:

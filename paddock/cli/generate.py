@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from paddock.cli.arguments import parse
+from paddock.cli.arguments import parse, place
 from paddock.launch.options import LaunchOptions
+from paddock.phases import STARTING, phase
 
 if TYPE_CHECKING:
     from paddock.jobs.generate import Continuation
@@ -97,8 +98,9 @@ class GenerateOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
-    from paddock.inference.generation.options import GenerationOptions
-    from paddock.jobs.generate import TextJob, continue_text
+    with phase(STARTING):
+        from paddock.inference.generation.options import GenerationOptions
+        from paddock.jobs.generate import TextJob, continue_text
 
     early: dict[str, bool | Literal["never"]] = {"true": True, "false": False, "never": "never"}
     names = {field.name for field in fields(GenerationOptions)}
@@ -117,7 +119,8 @@ def main(arguments: list[str]) -> None:
     )
     alone = len(options.prompt) * options.num_return_sequences == 1 and options.prompt_file is None
     live = sys.stdout.isatty() and not options.json and options.output is None and alone
-    texts = continue_text(job, options.launch, options.output, live=live)
+    launch = place(options.launch, arguments, ["generate", *arguments])
+    texts = continue_text(job, launch, options.output, live=live)
     if options.output is not None:
         if count := sum(1 for _ in texts):
             print(f"{count} texts: {options.output}", file=sys.stderr)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
+import re
 import shutil
 import sys
 from importlib import import_module
 
 from paddock import __version__
-from paddock.errors import DataError, UserError, did_you_mean, shown
+from paddock.errors import ConfigError, DataError, UserError, did_you_mean, shown
+from paddock.launch.threads import begin_watching
+from paddock.phases import is_live, speaks
 from paddock.process import claim, leave, machine_lacks
 from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
 
@@ -31,12 +35,22 @@ VERBS = {
     "runs": "the runs that are there: list, show, compare, plot, remove",
     "report": "a page on one run or several, with their curves; also as SVG, PNG, CSV, JSON",
     "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
+    "ranktable": "rank tables of several servers: made, joined, checked",
+    "launch": "start a command on a cluster: SLURM, Kubernetes, ssh, containers",
     "doctor": "what this machine has, and whether the machines of a job fit together",
+    "recipe": "print a recipe with what its fields mean, or copy it to change it",
+    "cache": "what is kept for next time, how large and how old it is; cleaning it",
+    "completion": "a script with which a shell completes commands",
 }
 
 
 REFUSED_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 """What the file system says of a path that is the user's matter, wherever it is first looked at."""
+TAKE_RECIPES = ("train", "resume", "evaluate", "benchmark")
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C ended, as shells have it."""
+MARKS = re.compile(r"^(error:|  why:|  fix:)", re.MULTILINE)
+COLOURS = {"error:": "\x1b[1;31m", "why:": "\x1b[33m", "fix:": "\x1b[32m"}
 NARROWEST, WIDEST = 40, 400
 """Columns that pages are laid out for: in a few, the library that breaks their lines never comes to an end."""
 
@@ -44,6 +58,7 @@ NARROWEST, WIDEST = 40, 400
 def main(arguments: list[str] | None = None) -> None:
     """The `paddock` command."""
     claim()
+    begin_watching()
     open_closed_streams()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes a tenth of a help page's time
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -59,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    debug = "--debug" in arguments
+    debug, as_json = "--debug" in arguments, "--json" in arguments
     if debug:
         arguments.remove("--debug")
     try:
@@ -69,21 +84,25 @@ def run(arguments: list[str]) -> int:
         if arguments[0] in ("-V", "--version", "version"):
             print(f"paddock {__version__}")
             return 0
-        verb, rest = arguments[0], arguments[1:]
+        if arguments == ["help"]:
+            print(overview())
+            return 0
+        verb, *rest = _asked_help(arguments[1:]) if arguments[0] == "help" else arguments
         if verb not in VERBS:
-            print(f'error: there is no verb "{verb}"\n  fix: {did_you_mean(verb, list(VERBS))}', file=sys.stderr)
-            return 2
+            raise ConfigError(f'there is no verb "{verb}"', fix=did_you_mean(verb, list(VERBS)))
         code: int | None = import_module(f"paddock.cli.{verb.replace('-', '_')}").main(rest)
         sys.stdout.flush()
         return code or 0
     except UserError as error:
         if debug:
             raise
-        report(error)
+        report(error, as_json)
         return error.exit_code
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
-        return 130
+        if as_json:
+            _print_json(UserError("interrupted"), INTERRUPTED)
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: that is its right, and not an error of ours.
         lead_nowhere(sys.stdout)
@@ -91,9 +110,18 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         told = None if debug else _refused_path(error) or machine_lacks(error)
         if told is None:
+            if as_json:
+                _print_json(UserError(f"{type(error).__name__}: {error}", why="this is a defect of Paddock"), 1)
             raise
-        report(told)
+        report(told, as_json)
         return told.exit_code
+
+
+def _asked_help(words: list[str]) -> list[str]:
+    """`paddock help train` and `paddock help zoo check` as they are otherwise asked for; behind a verb that takes a
+    recipe, a word is a section of it."""
+    is_section = words[0] in TAKE_RECIPES
+    return [words[0], "--help", *words[1:]] if is_section else [*words, "--help"]
 
 
 def _refused_path(error: Exception) -> UserError | None:
@@ -115,12 +143,25 @@ def _limit_columns() -> None:
         os.environ["COLUMNS"] = str(min(max(columns, NARROWEST), WIDEST))
 
 
-def report(error: UserError) -> None:
-    """Print an error for people; where it came from another process, that process's own words first."""
+def report(error: UserError, as_json: bool = False) -> None:
+    """Print an error for people; where it came from another process, that process's own words first. `as_json`, whoever
+    reads standard output gets it, too, as one line."""
     trace = getattr(error, "traceback", "")
     if trace:
         print(trace.rstrip(), file=sys.stderr)
-    print(f"error: {error}", file=sys.stderr)
+    text = f"error: {error}"
+    if is_live() and not os.environ.get("NO_COLOR"):
+        text = MARKS.sub(lambda mark: f"{COLOURS[mark[0].strip()]}{mark[0]}\x1b[0m", text)
+    print(text, file=sys.stderr)
+    if as_json and not error.follows_result:
+        _print_json(error, error.exit_code)
+
+
+def _print_json(error: UserError, code: int) -> None:
+    """One process of a job does."""
+    if speaks():
+        told = {"error": error.what, "why": error.why, "fix": error.fix, "code": code}
+        print(json.dumps(told, ensure_ascii=False), flush=True)
 
 
 def overview() -> str:
@@ -128,7 +169,8 @@ def overview() -> str:
     lines = [
         f"paddock {__version__}: the same model, on any device, in any layout, gives the same loss.",
         "",
-        "usage: paddock VERB …          paddock VERB --help explains a verb",
+        "usage: paddock VERB …          paddock help VERB, or paddock VERB --help, explains a verb",
+        "                               paddock VERB --help SECTION: one section of the recipe, such as optimizer",
         "",
     ]
     lines += [f"  {verb:<14} {meaning}" for verb, meaning in VERBS.items()]
@@ -141,6 +183,7 @@ def overview() -> str:
         "",
         "exit codes: 0 done, 1 unexpected, 2 config or usage, 3 environment or launch, 4 data, 5 numerics,",
         "            6 hang, 7 a check failed, 8 stopped by a signal: saved, and `paddock resume` goes on.",
-        "            --debug shows the stack trace behind an error.",
+        "            --debug shows the stack trace behind an error; with --json it is a line on standard output, too:",
+        '            {"error": what, "why": why, "fix": what to do, "code": the exit code}.',
     ]
     return "\n".join(lines)

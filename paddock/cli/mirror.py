@@ -73,15 +73,20 @@ def _words(kind: Any) -> PrimitiveConstructorSpec[Any]:
 
     return PrimitiveConstructorSpec(
         nargs="*" if several else 1,
-        metavar="|".join(map(_metavar, union_members(kind))),
+        metavar=metavar_of(kind),
         instance_from_str=value_of,
         is_instance=lambda value: True,
         str_from_instance=lambda value: [str(item) for item in (value if isinstance(value, tuple) else [value])],
     )
 
 
+def metavar_of(kind: Any) -> str:
+    """What the help page shows for a value."""
+    return "|".join(map(_metavar, union_members(kind)))
+
+
 def _metavar(kind: Any) -> str:
-    """What the help page shows for a value of one type."""
+    """What it shows for a value of one type."""
     arguments = get_args(kind)
     if get_origin(kind) is tuple:
         return f"[{_metavar(arguments[0])} …]" if arguments[-1] is Ellipsis else " ".join(map(_metavar, arguments))

@@ -67,11 +67,13 @@ def main(arguments: list[str]) -> None:
             fix='give --context "…" --question "…", a text, an image, or --input FILE',
         )
     from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
+    from paddock.phases import phase
     from paddock.telemetry.terminal import progress_bar
 
     if options.output is not None:
         check_output(options.output)
-    predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
+    with phase("loading the model", at_once=True):
+        predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
     given = _given(predictor, values, options.input)
     with progress_bar("predict", visible=options.input is not None) as on_batch:
         predictions = predict(predictor, given, options.top_k, on_batch, options.device)

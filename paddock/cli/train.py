@@ -12,6 +12,7 @@ from paddock.launch.options import check_world
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
+    from paddock.jobs.train import TrainingOutcome
     from paddock.planning.dry_run import DryRun
 
 
@@ -34,7 +35,8 @@ class TrainOptions:
     rank: int = 0
     """With --dry-run --world: the process to look at."""
     json: bool = False
-    """With --dry-run, --evaluate-only or --benchmark-only: print the result as JSON."""
+    """Print the result as JSON: of a run its directory, step, loss, best metrics, and what stopped it, if that was not
+    its end; without this, its directory alone."""
     evaluate_only: bool = False
     """Evaluate what --checkpoint.load names, as `paddock evaluate` does, and stop."""
     benchmark_only: bool = False
@@ -45,12 +47,8 @@ class TrainOptions:
         instead = [self.dry_run, self.evaluate_only, self.benchmark_only]
         if sum(instead) > 1:
             raise ConfigError("--dry-run, --evaluate-only and --benchmark-only exclude each other", fix="choose one")
-        without = [("--world", self.world is not None and not self.dry_run), ("--json", self.json and not any(instead))]
-        for flag, ignored in without:
-            if ignored:
-                raise ConfigError(
-                    f"{flag} is for dry runs, and would be ignored", fix=f"add --dry-run, or leave {flag} out"
-                )
+        if self.world is not None and not self.dry_run:
+            raise ConfigError("--world is for dry runs, and would be ignored", fix="add --dry-run, or leave it out")
         if self.run_dir is not None and (self.evaluate_only or self.benchmark_only):
             raise ConfigError(
                 f"--run-dir {self.run_dir} would be ignored", why="nothing is written", fix="leave it out"
@@ -78,8 +76,7 @@ def main(arguments: list[str]) -> int:
     elif not options.dry_run:
         from paddock.jobs.train import train
 
-        outcome = train(command.name, command.recipe, command.launch, options.run_dir)
-        return STOPPED if outcome.interrupted else 0
+        return show_outcome(train(command.name, command.recipe, command.launch, options.run_dir), options.json)
     elif options.world is None:
         from paddock.cli.check import show_config
 
@@ -90,6 +87,17 @@ def main(arguments: list[str]) -> int:
         result = dry_run(command.recipe, options.world, options.rank)
         print(json.dumps(result.to_dict()) if options.json else dry_run_page(command.name, result))
     return 0
+
+
+def show_outcome(outcome: TrainingOutcome, as_json: bool) -> int:
+    """Print what came of a run, in one line and by one process; returns the exit code."""
+    from paddock.training.run_directory import outcome_of
+
+    if outcome.is_main:
+        place = str(outcome.run_dir)
+        told = {"run_dir": place, **outcome_of(outcome.run_dir), "stopped": outcome.stopped_by}
+        print(json.dumps(told) if as_json else place, flush=True)
+    return STOPPED if outcome.interrupted else 0
 
 
 def dry_run_page(name: str, result: DryRun) -> str:

@@ -16,7 +16,7 @@ from paddock.config.overrides import union_members
 from paddock.config.plain_yaml import read_plain_yaml, write_plain_yaml
 from paddock.config.recipe import Recipe, class_for, recipe_from_dict
 from paddock.errors import ConfigError, bad_value, nearest, shown
-from paddock.files import atomic_write, user_path
+from paddock.files import atomic_write, nearest_path, user_path
 from paddock.objects.address import is_address
 
 _ELSEWHERE = {
@@ -51,6 +51,7 @@ _ELSEWHERE = {
 MODEL_ALIASES = {alias: name for name, aliases in _ELSEWHERE.items() for alias in aliases.split()}
 """What shipped recipes are called elsewhere: names that work wherever a recipe is named."""
 SHIPPED = Path(str(files("paddock") / "recipes"))
+CHOOSE = "choose one of `paddock zoo list`"
 MOST_EXTENDS = 32
 """Recipes that extend one another in a row."""
 Section = TypeVar("Section", bound=BaseModel)
@@ -116,9 +117,10 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     folder = user_path(name)
     if os.path.isdir(folder):
         is_run = os.path.isfile(folder / "config.yaml")
+        go_on = f"to go on with it: paddock resume {name}; to begin anew with its recipe: {name}/config.yaml"
         raise ConfigError(
-            f"{name} is a directory, not a recipe",
-            fix=f"give {name}/config.yaml" if is_run else f"if it holds weights: RECIPE --checkpoint.load {name}",
+            f"{name} is a {'run' if is_run else 'directory'}, not a recipe",
+            fix=go_on if is_run else f"if it holds weights: RECIPE --checkpoint.load {name}",
         )
     if looks_like_path:
         what = f"{name} is no file that can be read twice" if os.path.exists(folder) else ""
@@ -128,7 +130,7 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     raise ConfigError(
         f'there is no recipe "{shown(name)}"',
         why="none of that name ships, and there is no such run directory",
-        fix=nearest(name, [*recipe_names(), *MODEL_ALIASES]) or "choose one of `paddock zoo list`",
+        fix=nearest_path(folder) or nearest(name, [*recipe_names(), *MODEL_ALIASES]) or CHOOSE,
     )
 
 

@@ -144,4 +144,5 @@ CPU = CpuAdapter(
     pinned_memory=False,
     install="torch",
     computes_on_host=True,
+    slow_types={"float16": "about twenty times slower than float32"},
 )

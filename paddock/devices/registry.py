@@ -46,6 +46,22 @@ UNKNOWN = DeviceAdapter(
 """What holds of tensors on a device that nobody described, such as `meta`, which computes nothing."""
 
 
+CALLED_ELSEWHERE = {
+    "gpu": "cuda",
+    "nvidia": "cuda",
+    "rocm": "cuda",
+    "amd": "cuda",
+    "hip": "cuda",
+    "ascend": "npu",
+    "huawei": "npu",
+    "cambricon": "mlu",
+    "teco": "sdaa",
+    "tecorigin": "sdaa",
+    "intel": "xpu",
+}
+"""What people call a device that has another name here."""
+
+
 def register(adapter: DeviceAdapter) -> None:
     """Add a kind of device; `--device` then knows it. An installed package brings one by the entry point
     `paddock.devices` instead, and need not be imported."""
@@ -98,7 +114,9 @@ def treated_as(adapter: DeviceAdapter) -> Iterator[DeviceAdapter]:
 def _from_a_package(name: str) -> DeviceAdapter:
     adapter = plugins.find("devices", name)
     if adapter is None:
-        raise bad_value("device", name, "there is no such device", did_you_mean(name, ["auto", *device_names()]))
+        meant = CALLED_ELSEWHERE.get(name.lower())
+        fix = f'did you mean "{meant}"?' if meant else did_you_mean(name, ["auto", *device_names()])
+        raise bad_value("device", name, "there is no such device", fix)
     if not isinstance(adapter, DeviceAdapter):
         raise plugins.unusable("devices", name, f"it is a {type(adapter).__name__}, and not a DeviceAdapter")
     if adapter.name != name:

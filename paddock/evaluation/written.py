@@ -16,6 +16,7 @@ from paddock.models.config import ModelConfig
 from paddock.models.model import Model
 from paddock.parallel.config import Layout
 from paddock.parallel.world import World
+from paddock.phases import phase
 from paddock.process import progress
 from paddock.tasks.task import Judgement, Writing
 
@@ -42,11 +43,13 @@ def _judge(writing: Writing, samples: Sequence[int], scorer: TextScorer, write: 
         stop_token=writing.stop_token,
     )
     found = Judgement()
-    for first in range(0, len(samples), AT_ONCE):
-        part = samples[first : first + AT_ONCE]
-        for sample, tokens in zip(part, write([writing.source(one) for one in part], options), strict=True):
-            found.add(Judgement(scorer.sums(writing.decode(tokens), writing.reference(sample))))
-        progress()
+    with phase("writing texts") as told:
+        for first in range(0, len(samples), AT_ONCE):
+            part = samples[first : first + AT_ONCE]
+            for sample, tokens in zip(part, write([writing.source(one) for one in part], options), strict=True):
+                found.add(Judgement(scorer.sums(writing.decode(tokens), writing.reference(sample))))
+            progress()
+            told.update(first + len(part), len(samples))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -66,8 +66,10 @@ def convert(
     to: Literal["huggingface", "paddock"],
     dtype: str,
     trim: TrimVocabulary | None = None,
+    on_weight: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what to say."""
+    """Write `source` in the other form at `destination`, or with a smaller vocabulary in any; returns what to say.
+    `on_weight` hears how many weights have been read, and how many there are."""
     path = source_path(source)
     if destination.exists():
         raise ConfigError(f"{destination} is already there", fix="choose another destination, or remove it")
@@ -85,6 +87,8 @@ def convert(
     opened, said = open_folder(path) if is_theirs else open_checkpoint(path), list[str]()
     if trim is not None:
         opened, said = trim_vocabulary(opened, trim)
+    if on_weight is not None:
+        opened = replace(opened, weights=CountedWeights(opened.weights, on_weight))
     if to == "huggingface":
         _export(opened, destination, dtype)
     else:
@@ -127,6 +131,25 @@ class StoredWeights(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._stored)
+
+
+class CountedWeights(Mapping[str, Tensor]):
+    """Weights, of which it is told how many have been read."""
+
+    def __init__(self, weights: Mapping[str, Tensor], on_weight: Callable[[int, int], None]) -> None:
+        self._weights, self._on_weight = weights, on_weight
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self._read.add(name)
+        self._on_weight(len(self._read), len(self._weights))
+        return self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
 
 
 def _export(source: Source, destination: Path, dtype: str) -> None:

@@ -119,8 +119,10 @@ def raise_if_broken(reports: list[Verification]) -> None:
     """The error of corpora in which something was found."""
     broken = [report for report in reports if not report.sound]
     if broken:
-        raise DataError(
+        error = DataError(
             f"{len(broken)} of {len(reports)} corpora {'is' if len(broken) == 1 else 'are'} broken",
             why="; ".join(report.prefix for report in broken),
             fix="copy or preprocess again; `paddock data merge` rewrites one that only has gaps or unused bytes",
         )
+        error.follows_result = True
+        raise error

@@ -24,9 +24,12 @@ from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
+from paddock.launch.threads import with_threads
 from paddock.parallel.legality import check_device
+from paddock.phases import STARTING, phase, speaks
 from paddock.streams import outliving_readers
 from paddock.versions import redacted
 
@@ -55,6 +58,8 @@ class TrainingOutcome:
     """What ended it before its last step: a signal's name, or what a callback said."""
     interrupted: bool
     """Whether that was a signal: it has saved what it had, and can go on."""
+    is_main: bool = True
+    """Whether this is the process, of all that return from the run, whose machine has its files."""
 
 
 def train(
@@ -74,6 +79,7 @@ def train(
     from paddock.telemetry.trackers import check_tracker
 
     launch.check()
+    launch = located(launch)
     world_size = world_of(launch)
     if callbacks and (launch.world_size > 1 or launch.max_restarts) and not under_torchrun():
         others = f"{launch.world_size} others are" if launch.world_size > 1 else "another one is"
@@ -100,10 +106,22 @@ def train(
     inspect = inspection(launch, recipe.train.device, recipe.to_dict())
     if inspect is None or inspect.finds_device:  # a machine without it has to tell the others
         check_device(recipe.parallel, select(recipe.train.device))
+        launch = _with_threads(launch, recipe)
     address = None if remote is None else str(remote.address)
     job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
-    with outliving_readers():
+    with outliving_readers(), phase(STARTING, at_once=True):
         return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect)
+
+
+def _with_threads(launch: LaunchOptions, recipe: Recipe) -> LaunchOptions:
+    """The options with a number of threads, where they compute; it is kept with the run, since products round by it."""
+    import torch
+
+    from paddock.devices import select
+
+    if not select(recipe.train.device).computes_on_host:
+        return launch
+    return with_threads(launch, max(1, torch.get_num_threads() // launch.nproc_per_node))
 
 
 @dataclass(frozen=True)
@@ -171,10 +189,11 @@ def _start(
 
         def follow(decision: str) -> None:
             """A machine with a filesystem of its own still has to find or build what it reads."""
-            prepared, (place, _, data) = prepare_data(job.recipe), json.loads(decision)
+            prepared, (place, attempt, data) = prepare_data(job.recipe), json.loads(decision)
             if payload["preflight"]:
                 check_same_data(data, dict(build_task(job.recipe, prepared).fingerprint()))
                 check_writable(place)
+            _tell_if_apart(place, attempt)
 
         payload["callbacks"] = stack.enter_context(handed_over(callbacks))
         if under_torchrun():
@@ -186,7 +205,19 @@ def _start(
         stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
         target, counts = "paddock.jobs.train:work", job.node_counts
         ended = run(target, payload, launch, place, stops_cleanly=True, node_counts=counts)
-        return TrainingOutcome(place, **ended)
+        return TrainingOutcome(place, **ended, is_main=speaks() and launch.node_rank == 0)
+
+
+def _tell_if_apart(place: str, attempt: int) -> None:
+    """Say that this machine has a storage of its own, where it keeps what it writes."""
+    from paddock.training.run_files import ATTEMPTS
+
+    if not (Path(place) / ATTEMPTS / str(attempt)).is_dir():
+        words = "its part of checkpoints, and errors of its processes, stay here in"
+        print(
+            f"note: this machine does not share {place} with machine 0; {words} {Path(place).absolute()}",
+            file=sys.stderr,
+        )
 
 
 def _verb(resumes: bool) -> str:
@@ -210,6 +241,8 @@ def _shared_run_dir(number: int, name: str) -> Path:
 def set_up(job: Job, run_dir: Path) -> tuple[int, dict[str, Any]]:
     """What one process does before all begin: weights and data, looked at once, and the run directory, which it has
     locked. Returns the number of the attempt, and what tells the data from others."""
+    from paddock.devices import select
+    from paddock.planning.concerns import Plan
     from paddock.tasks.registry import build_task, prepare_data
     from paddock.training.preflight import check_end, check_labels, check_origin
     from paddock.training.run import step_limits
@@ -221,14 +254,18 @@ def set_up(job: Job, run_dir: Path) -> tuple[int, dict[str, Any]]:
     if goes_on:
         _check_beginning(run_dir)
     origin = check_origin(recipe, run_dir, goes_on)
-    prepared = prepare_data(recipe)
-    check_labels(recipe, prepared.classes)
-    task = build_task(recipe, prepared)
+    with phase("preparing data", at_once=True):
+        prepared = prepare_data(recipe)
+        check_labels(recipe, prepared.classes)
+        task = build_task(recipe, prepared)
     origin.check_samples(recipe, task)
     limits = step_limits(recipe, job.arithmetic, task.training_samples().samples_per_epoch)
     check_end(origin.step, limits, str(run_dir if goes_on else recipe.checkpoint.load), goes_on, job.resumes)
-    if recipe.evaluate.every is not None:
-        task.validation_samples()
+    held_out = None if recipe.evaluate.every is None else len(task.validation_samples())
+    steps_per_epoch = task.training_samples().samples_per_epoch / job.arithmetic.batch.total
+    plan = Plan(recipe, run_dir, origin.step, min(limits.values()), steps_per_epoch, held_out)
+    for concern in plan.concerns(select(recipe.train.device)):
+        print(f"warning: {concern}", file=sys.stderr)
     for note in task.notes():
         print(f"note: {note}", file=sys.stderr)
     return make_run_dir(run_dir, to_yaml(recipe), prepared, _environment(job)), dict(task.fingerprint())
@@ -266,14 +303,17 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     """One process's part in a training run. Returns what ended it."""
     from paddock.devices import select
     from paddock.launch.stop import StopRequest
+    from paddock.launch.watchdog import watching
     from paddock.parallel.preflight import examine
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
+    from paddock.telemetry.busy import busy_seconds
     from paddock.telemetry.meter import WARMUP, ThroughputMeter
     from paddock.telemetry.stream import MetricStream
     from paddock.training.callbacks import callbacks_kept
     from paddock.training.callbacks.pipeline_times import PipelineTimes
     from paddock.training.callbacks.recovery import Recovery
+    from paddock.training.callbacks.stragglers import Stragglers
     from paddock.training.loop import TrainingLoop
     from paddock.training.run import TrainingRun
 
@@ -283,6 +323,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         StopRequest() as stop,
         join_world(select(recipe.train.device), recipe.device.fallback) as world,
         _begun_attempt(payload, recipe, world) as (recipe, run_dir, attempt),
+        watching(recipe.train.hang_timeout, world, run_dir),
         _kept_products(recipe, world, run_dir, attempt) as products,
     ):
         if payload["preflight"]:
@@ -290,28 +331,31 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
             if world.is_main:
                 print(f"preflight: {examined}", file=sys.stderr)
         arithmetic = check_recipe(recipe, world.size)
-        recovery = [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
-        run = TrainingRun(
-            recipe,
-            arithmetic,
-            prepare_data(recipe),
-            run_dir,
-            world,
-            continues=continues(recipe.checkpoint, run_dir),
-            callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), *recovery],
-            stop_requested=lambda: stop.requested,
-        )
+        stragglers, recovery = Stragglers(), [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
+        with phase("building the model", at_once=True):
+            run = TrainingRun(
+                recipe,
+                arithmetic,
+                prepare_data(recipe),
+                run_dir,
+                world,
+                continues=continues(recipe.checkpoint, run_dir),
+                callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), stragglers, *recovery],
+                stop_requested=lambda: stop.requested,
+            )
         _note_facts(run, arithmetic, attempt)
         peak = _peak_flops(run)
         _show_beginning(run, arithmetic, peak, products)
         # Of a run of two or three steps, which shows that something works, the last one is timed, warm or not.
         warmup = min(WARMUP, max(run.total_steps - run.begun_step - 1, 0))
-        meter = ThroughputMeter(warmup, peak_flops=peak, devices=world.size)
+        busy = busy_seconds if world.adapter.computes_on_host else None
+        meter = ThroughputMeter(warmup, peak_flops=peak, devices=world.size, busy=busy)
         started = time.perf_counter()
         with MetricStream(_sinks(run, attempt)) as stream:
             _describe_metrics(stream, run.task)
             if recovery:
                 stream.metadata("train.recovery_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+            stragglers.say = stream.message
             with run.checkpoints:
                 progress = TrainingLoop(run, stream, meter).train()
             summary = _summary(run, meter)
@@ -433,6 +477,7 @@ def _describe_metrics(stream: MetricStream, task: Task) -> None:
     stream.metadata("train.tokens_per_second_per_device", unit="tokens/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.step_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.data_time", unit="s", goal="MINIMIZE", stage="TRAIN")
+    stream.metadata("train.own_time", unit="s", goal="MINIMIZE", stage="TRAIN")
     stream.metadata("train.achieved_flops", unit="FLOP/s", goal="MAXIMIZE", stage="TRAIN")
     stream.metadata("train.memory", unit="bytes", stage="TRAIN")
     for name, goal in task.measures.items():
@@ -521,7 +566,8 @@ def _slowness(run: TrainingRun) -> str:
     """A warning, where a type is computed by way of another: mixed precision then costs time and saves none."""
     adapter, compute = run.world.adapter, run.recipe.precision.compute
     if adapter.has_instructions_for(compute) is False:
-        return f"; {adapter.device_name()} has no {compute} instructions: expect it to be slower than float32"
+        expected = adapter.slow_types.get(compute, "slower than float32")
+        return f"; {adapter.device_name()} has no {compute} instructions: expect it to be {expected}"
     return ""
 
 

@@ -21,9 +21,11 @@ def world_of(options: LaunchOptions) -> int:
 
 
 def process_counts(options: LaunchOptions) -> dict[str, int]:
-    """How many processes on how many machines there are or will be, as launch options that start as many again."""
+    """How many processes on how many machines there are or will be, and their threads where that was decided, as launch
+    options that start as many again."""
     if not under_torchrun():
-        return {"nproc_per_node": options.nproc_per_node, "nnodes": options.nnodes}
+        threads = {} if options.threads is None else {"threads": options.threads}
+        return {"nproc_per_node": options.nproc_per_node, "nnodes": options.nnodes, **threads}
     place = place_in_job()
     return {"nproc_per_node": place.local_world_size, "nnodes": place.world_size // place.local_world_size}
 
@@ -37,12 +39,29 @@ def num_cores() -> int:
 
 def worker_environment(options: LaunchOptions) -> dict[str, str]:
     """Variables to add for the workers of this machine; what the user has set stays."""
-    wanted = {"OMP_NUM_THREADS": str(max(1, num_cores() // options.nproc_per_node))}
+    usual = max(1, num_cores() // options.nproc_per_node)
+    wanted = {"OMP_NUM_THREADS": str(options.threads or usual)}
     interface = interface_towards("127.0.0.1" if options.nnodes == 1 else options.master_addr or "")
     if interface is not None:
         # Left alone, gloo takes the interface of the host name, which can be open to others, slow or firewalled.
         wanted["GLOO_SOCKET_IFNAME"] = interface
-    return {name: value for name, value in wanted.items() if name not in os.environ}
+    asked = {"OMP_NUM_THREADS"} if options.threads is not None else set()
+    return {name: value for name, value in wanted.items() if name not in os.environ or name in asked} | _devices_to_see(
+        options
+    )
+
+
+def _devices_to_see(options: LaunchOptions) -> dict[str, str]:
+    """So that process N of this machine has the Nth of the devices that a rank table names. Whatever the user has
+    set, the table is what all machines go by."""
+    from paddock.devices import all_adapters
+    from paddock.launch.placement.find import devices_of
+
+    devices = devices_of(options)
+    if devices is None:
+        return {}
+    variables = [adapter.visible_devices for adapter in all_adapters() if adapter.visible_devices is not None]
+    return dict.fromkeys(variables, ",".join(map(str, devices)))
 
 
 @contextmanager

@@ -108,9 +108,16 @@ class Failure:
         return error
 
 
-def record(error: BaseException, rank: int, *, errors: Path, reports: Path | None = None) -> int:
-    """In the failing rank: write `errors/rankN.txt` and a report for the launcher; returns the exit code."""
-    text = "".join(traceback_module.format_exception(error))
+own_reports: Path | None = None
+"""In a worker of ours: where its launcher looks for a report."""
+
+
+def record(
+    error: BaseException, rank: int, *, errors: Path, reports: Path | None = None, traceback: str | None = None
+) -> int:
+    """In the failing rank: write `errors/rankN.txt` and a report for the launcher; returns the exit code. `traceback`
+    is what else is known than where the error was raised."""
+    text = "".join(traceback_module.format_exception(error)) if traceback is None else traceback
     user = None
     code = 1
     told = error if isinstance(error, UserError) else machine_lacks(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from paddock.errors import bad_value
@@ -28,6 +29,17 @@ class LaunchOptions:
     """Address of machine 0, where the machines meet (needed when nnodes > 1)."""
     master_port: int | None = None
     """Port on machine 0. Default: a free one on a single machine, 29500 on several."""
+    threads: int | None = None
+    """Threads of each process, where the host computes. Default: OMP_NUM_THREADS if it is set, else the cores that
+    other work leaves free when a run begins, shared out; a run that is resumed keeps its number."""
+    node_ips: str | None = None
+    """All machines, a,b,c: names, IPv4 or IPv6 addresses. Each finds its own place; they meet at the first."""
+    rank_table: Path | None = None
+    """A rank table (JSON of Ascend's tools): starts the ranks of this server, on the devices that it names."""
+    device_range: str | None = None
+    """With --rank-table: start these ranks, [0,8] for 0 to 7, rather than all of this server."""
+    simulate_nodes: int | None = None
+    """Try several machines on this one: a launcher for each, which meet on the loopback interface."""
     max_restarts: int = 0
     """How often it goes on from its newest checkpoint after a process or a machine has failed (fault tolerance)."""
     node_timeout: float = NODE_TIMEOUT
@@ -69,12 +81,12 @@ class LaunchOptions:
                 f"with --nnodes {self.nnodes} it is one of 0 to {self.nnodes - 1}",
                 "number the machines from 0",
             )
-        if self.nnodes > 1 and not self.master_addr:
+        if self.nnodes > 1 and not (self.master_addr or self.node_ips or self.rank_table):
             raise bad_value(
                 "--master-addr",
                 self.master_addr,
                 f"{self.nnodes} machines need a place to meet",
-                "give every machine the address of machine 0: --master-addr ADDRESS",
+                "give every machine the address of machine 0: --master-addr ADDRESS; or those of all: --node-ips A,B",
             )
         if self.nnodes == 1 and self.master_addr not in (None, *LOOPBACK):
             raise bad_value(
@@ -83,6 +95,8 @@ class LaunchOptions:
                 "a job on one machine meets on its loopback interface, so the address would be ignored",
                 "leave it out, or give --nnodes",
             )
+        if self.threads is not None and not 1 <= self.threads <= MOST_ON_ONE_MACHINE:
+            raise bad_value("--threads", self.threads, f"a process has 1 to {MOST_ON_ONE_MACHINE}", "leave it out")
         self._check_faults()
         if self.master_port is not None and not 1 <= self.master_port <= 65535:
             raise bad_value("--master-port", self.master_port, "a port is 1 to 65535", "leave it out")

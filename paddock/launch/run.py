@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from paddock.launch.attempts import Job, run_attempts
 from paddock.launch.council import Policy
 from paddock.launch.environment import under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.target import check_target, resolve
+from paddock.phases import STARTING, phase
 from paddock.plugins import modules_for_workers
 
 __all__ = ["run", "under_torchrun"]
@@ -52,14 +55,33 @@ def run(
     if under_torchrun():
         return _run_as_rank(target, payload, options, run_dir)
     if options.world_size == 1 and not options.max_restarts:
-        return resolve(target)(payload)
+        with phase(STARTING, at_once=True), _threads(options):
+            return resolve(target)(payload)
+    options = located(options)
     if options.elastic and node_counts is None:
         nodes = f"{options.min_nodes}:{options.nnodes}"
         raise bad_value("--nnodes", nodes, "only training goes on as machines leave and come", "give a number")
     spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
     spec |= {"modules": modules_for_workers(), "path": sys.path}
     policy = Policy(tuple(node_counts or [options.nnodes]), options.max_restarts, options.node_timeout, options.elastic)
-    return run_attempts(Job(spec, options, policy, run_dir))
+    with phase(f"{STARTING} {options.nproc_per_node} process{'es' * (options.nproc_per_node > 1)}", at_once=True):
+        return run_attempts(Job(spec, options, policy, run_dir))
+
+
+@contextmanager
+def _threads(options: LaunchOptions) -> Iterator[None]:
+    """Compute with as many threads as were asked for, in this process."""
+    if options.threads is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(options.threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> Any:
@@ -71,7 +93,8 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
             flag, number, "torchrun has started the processes already", "give it to torchrun or to paddock, not to both"
         )
     try:
-        return resolve(target)(payload)
+        with _threads(options):
+            return resolve(target)(payload)
     except Exception as error:
         failure.record(error, int(os.environ["RANK"]), errors=run_dir / "errors")
         raise

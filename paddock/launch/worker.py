@@ -17,9 +17,10 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from paddock.launch.failure import record
+from paddock.launch import failure
 from paddock.launch.stop import hold_signals
 from paddock.launch.target import resolve
+from paddock.phases import STARTING, phase
 from paddock.plugins import import_all
 from paddock.process import claim, leave, tell_steps_to
 
@@ -36,18 +37,19 @@ def main(spec_file: str, parent: str) -> NoReturn:
     die_with_parent(int(parent))
     rank = int(os.environ["RANK"])
     _show_rank(rank)
-    reports = Path(spec["reports"])
+    failure.own_reports = reports = Path(spec["reports"])
     # Not closed: a crash in C++ writes the Python stack here until the very end of the process.
     faulthandler.enable(open(reports / f"rank{rank}.fault", "w"))  # noqa: SIM115
     tell_steps_to(reports / f"rank{rank}.step")
     (reports / f"rank{rank}.ready").touch()
     try:
-        import_all(spec["modules"], spec["path"])
-        result = resolve(spec["target"])(spec["payload"])
+        with phase(STARTING):
+            import_all(spec["modules"], spec["path"])
+            result = resolve(spec["target"])(spec["payload"])
         (reports / f"rank{rank}.result").write_text(json.dumps(result), encoding="utf-8")
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code:
-            leave(record(error, rank, errors=Path(spec["errors"]), reports=reports))
+            leave(failure.record(error, rank, errors=Path(spec["errors"]), reports=reports))
     leave(0)
 
 

@@ -7,6 +7,6 @@ without sinks, which does nothing.
 
 Metric names are `<group>.<name>`: `train.loss train.lr train.grad_norm train.ips train.tokens_per_second
 train.tokens_per_second_per_device train.step_time train.data_time train.compute_time train.busy_time.<place>
-train.wait_time train.achieved_flops train.utilisation train.memory`,
+train.wait_time train.own_time train.own_time.<rank> train.achieved_flops train.utilisation train.memory`,
 `val.loss val.<metric>`, `summary.<name>`. Times are in seconds, memory in bytes, utilisation from 0 to 1.
 """

@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from paddock.phases import over
 from paddock.telemetry import format as show
 from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
 
@@ -41,6 +42,7 @@ def end_card(
 
 
 def _card(console: Console, title: str, rows: Sequence[tuple[str, str]], color: str) -> None:
+    over()
     if not is_interactive(console):
         print_line(console, title)
         for name, value in rows:

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.file_proxy import FileProxy
@@ -16,10 +17,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from paddock.phases import LINE_EVERY, current, over, shown_elsewhere
 from paddock.telemetry import format
 from paddock.telemetry.logfile import LineFormatter
-from paddock.telemetry.meter import EtaEstimator
-from paddock.telemetry.stream import Step, Value
+from paddock.telemetry.stream import NOTHING, Step, Value
 from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
 
 _SHORT = {"grad_norm": "grad", "step_time": "step", "data_time": "data", "memory": "mem"}
@@ -32,15 +33,17 @@ class Dashboard:
     """The two live lines of a run: how far it is, and how it goes. Rich renders it a few times a second."""
 
     def __init__(
-        self, title: str, total_steps: int, eta: EtaEstimator, *, clock: Callable[[], float] = time.monotonic
+        self, title: str, total_steps: int, lines: LineFormatter, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.title = title
         self.total_steps = total_steps
         self.step = 0
-        self.cells: Sequence[tuple[str, str]] = ()
-        self.step_time: float | None = None
+        self.latest: Mapping[str, Value] = {}
+        """The newest value of each metric; replaced as a whole, since it is read by the thread that draws."""
+        self.ended = False
+        """Whether nothing more is to come: after its last step a run still evaluates and saves."""
         self.loss = Sparkline()
-        self._eta = eta
+        self._lines = lines
         self._clock = clock
         self._start = clock()
 
@@ -50,7 +53,7 @@ class Dashboard:
         yield self._metrics(width, with_sparkline=width >= _SPARKLINE_FROM and not options.ascii_only)
 
     def _progress(self, width: int) -> Table:
-        done = self.step >= self.total_steps
+        done = self.ended and self.step >= self.total_steps
         grid = Table.grid(padding=(0, 2, 0, 0), expand=False, pad_edge=False)
         grid.width = width
         grid.add_column(no_wrap=True)
@@ -73,18 +76,22 @@ class Dashboard:
 
     def _times(self, done: bool) -> Text:
         elapsed = format.duration(int(self._clock() - self._start))
-        left = None if done else self._eta.seconds_left(self.total_steps, self.step_time)
         if done:
             return Text.assemble(("in ", "dim"), elapsed)
+        if words := current():
+            return Text(words, style="cyan")
+        step_time = self.latest.get("train.step_time")
+        left = self._lines.eta.seconds_left(self.total_steps, step_time if isinstance(step_time, float) else None)
         if left is None:
             return Text(elapsed, style="dim")
         return Text.assemble((f"{elapsed}  eta ", "dim"), (format.duration(round(left)), "cyan"))
 
     def _metrics(self, width: int, with_sparkline: bool) -> Text:
-        if not self.cells:
+        cells = self._lines.cells(self.latest)
+        if not cells:
             return Text("the first steps are under way …" if self.step == 0 else "", style="dim", no_wrap=True)
         line = Text(no_wrap=True, overflow="crop", end="")
-        for label, value in self.cells:
+        for label, value in cells:
             cell = Text.assemble((f"{_SHORT.get(label, label)} ", "dim"), (value, _style(label, value)))
             if label == "loss" and with_sparkline and str(self.loss):
                 cell.append(f" {self.loss}", style="cyan")
@@ -143,8 +150,9 @@ class Sparkline:
 
 class ConsoleSink:
     """On a terminal a bar and the latest metrics, redrawn in place, from the first `tick` or `log` until
-    `close`; validation results and messages stand above it. Off a terminal, with NO_COLOR or with TERM=dumb:
-    one line for each record. Give `start_step` when a run resumes, so that the bar begins there.
+    `close`; validation results and messages stand above it. Off a terminal, or with TERM=dumb: one line for each
+    record, and now and then one for a step where records are rare. Give `start_step` when a run resumes, so that the
+    bar begins there.
     """
 
     def __init__(
@@ -155,13 +163,16 @@ class ConsoleSink:
         start_step: int = 0,
         show_epoch: bool = False,
         console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console or stderr_console()
         self._formatter = LineFormatter(total_steps, show_epoch=show_epoch)
         self._dashboard: Dashboard | None = None
         self._live: Live | None = None
+        self._clock, self._told = clock, clock()
+        self._screen = ExitStack()
         if is_interactive(self._console):
-            self._dashboard = Dashboard(title, total_steps, self._formatter.eta)
+            self._dashboard = Dashboard(title, total_steps, self._formatter)
             self._dashboard.step = start_step
 
     def metadata(
@@ -171,6 +182,8 @@ class ConsoleSink:
 
     def log(self, step: Step, data: Mapping[str, Value]) -> None:
         if self._dashboard is None:
+            over()
+            self._told = self._clock()
             for line in self._formatter.lines(step, data):
                 print_line(self._console, line)
             return
@@ -180,14 +193,15 @@ class ConsoleSink:
             for line in self._formatter.lines(step, others):
                 print_line(self._console, line, style="bright_blue")
         if step and train:
-            self._show(self._dashboard, train)
-            self.tick(step[1])
+            self.tick(step[1], train)
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         self._formatter.eta.observe(step)
         if self._dashboard is not None:
-            self._dashboard.step = max(step, self._dashboard.step)
+            self._show(self._dashboard, step, latest)
             self._start_live(self._dashboard)
+        elif latest and self._clock() - self._told >= LINE_EVERY:
+            self.log((0, step), latest)
 
     def message(self, text: str) -> None:
         print_line(self._console, text)
@@ -197,22 +211,26 @@ class ConsoleSink:
             self._live.refresh()
 
     def close(self) -> None:
+        if self._dashboard is not None:
+            self._dashboard.ended = True
         if self._live is not None:
             self._live.stop()
+        self._screen.close()
         self._live, self._dashboard = None, None
 
-    def _show(self, dashboard: Dashboard, train: Mapping[str, Value]) -> None:
-        dashboard.cells = self._formatter.cells(train)
-        loss, step_time = train.get("train.loss"), train.get("train.step_time")
-        if isinstance(loss, (int, float)):
+    def _show(self, dashboard: Dashboard, step: int, latest: Mapping[str, Value]) -> None:
+        loss = latest.get("train.loss")
+        if isinstance(loss, (int, float)) and step > dashboard.step:
             dashboard.loss.add(loss)
-        if isinstance(step_time, (int, float)):
-            dashboard.step_time = step_time
+        dashboard.step = max(step, dashboard.step)
+        if latest:
+            dashboard.latest = {**dashboard.latest, **latest}
 
     def _start_live(self, dashboard: Dashboard) -> None:
         if self._live is not None:
             return
         _restore_stderr_in_children()
+        self._screen.enter_context(shown_elsewhere())
         # Standard output carries results and stays as it is; warnings on standard error go above the bar.
         self._live = Live(dashboard, console=self._console, redirect_stdout=False, redirect_stderr=True)
         self._live.start(refresh=True)

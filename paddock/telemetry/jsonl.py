@@ -32,7 +32,7 @@ from paddock.telemetry.records import (
     metrics_of,
     parse_record,
 )
-from paddock.telemetry.stream import Step, Value
+from paddock.telemetry.stream import NOTHING, Step, Value
 
 OnMetrics = Callable[[int, dict[str, Any]], None]
 """Called with a step and the metrics that were reported at it, from a thread of its own."""
@@ -96,7 +96,7 @@ class JsonLinesSink:
     def log(self, step: Step, data: Mapping[str, Value]) -> None:
         self.write({"type": "LOG", "step": list(step), "data": data})
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         """A step without a record leaves no trace."""
 
     def message(self, text: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from paddock.files import disk_errors
 from paddock.telemetry import format
 from paddock.telemetry.meter import EtaEstimator
-from paddock.telemetry.stream import Step, Value
+from paddock.telemetry.stream import NOTHING, Step, Value
 
 
 class LineFormatter:
@@ -119,7 +119,10 @@ _KNOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "wait_time": ("wait_time", format.duration),
     "memory": ("memory", format.bytes_),
 }
-_HIDDEN = ("train.compute_time", "train.tokens_per_second_per_device", "train.busy_time.")
+_HIDDEN = (
+    *("train.compute_time", "train.tokens_per_second_per_device", "train.busy_time."),
+    *("train.own_time", "summary.own_time"),
+)
 """In the file, not worth a column: they follow from others, or are many."""
 
 
@@ -154,7 +157,7 @@ class LogFileSink:
         for line in self._formatter.lines(step, data):
             self._write(line)
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         self._formatter.eta.observe(step)
 
     def message(self, text: str) -> None:

@@ -15,6 +15,7 @@ class _Totals:
     steps: int = 0
     seconds: float = 0.0
     data_seconds: float = 0.0
+    own_seconds: float = 0.0
     samples: int = 0
     tokens: float = 0.0
     flops: float = 0.0
@@ -23,6 +24,7 @@ class _Totals:
         self.steps += other.steps
         self.seconds += other.seconds
         self.data_seconds += other.data_seconds
+        self.own_seconds += other.own_seconds
         self.samples += other.samples
         self.tokens += other.tokens
         self.flops += other.flops
@@ -34,7 +36,8 @@ class ThroughputMeter:
 
     Pass samples, tokens and FLOPs of the whole job, and as `peak_flops` the sum over its `devices`. On a device
     that computes asynchronously a step's own time is that of the queue: synchronise before the `end_step` that precedes
-    `window`, and the window's is right.
+    `window`, and the window's is right. A clock `busy` that runs only while this process works itself tells its own
+    time of a step from that which it waits for others.
     """
 
     def __init__(
@@ -44,27 +47,39 @@ class ThroughputMeter:
         peak_flops: float | None = None,
         devices: int = 1,
         clock: Callable[[], float] = time.perf_counter,
+        busy: Callable[[], float] | None = None,
     ) -> None:
         self.peak_flops, self.devices = peak_flops, devices
         self._warmup_left = warmup
-        self._clock = clock
+        self._clock, self._busy = clock, busy
         self._started: float | None = None
+        self._busy_before = 0.0
         self._window = _Totals()
         self._overall = _Totals()
 
     def start_step(self) -> None:
         """The step begins."""
         self._started = self._clock()
+        self._busy_before = self._busy() if self._busy is not None else 0.0
 
-    def end_step(self, *, samples: int, tokens: float = 0.0, flops: float = 0.0, data_seconds: float = 0.0) -> None:
-        """The step is done; it processed this much, and waited so long for data."""
+    def end_step(
+        self,
+        *,
+        samples: int,
+        tokens: float = 0.0,
+        flops: float = 0.0,
+        data_seconds: float = 0.0,
+        idle_seconds: float = 0.0,
+    ) -> None:
+        """The step is done; it processed this much, and waited so long for data, in which it was idle for a part."""
         assert self._started is not None, "end_step() without start_step()"
         seconds = self._clock() - self._started
         self._started = None
         if self._warmup_left > 0:
             self._warmup_left -= 1
             return
-        step = _Totals(1, seconds, data_seconds, samples, tokens, flops)
+        own = self._busy() - self._busy_before + idle_seconds if self._busy is not None else 0.0
+        step = _Totals(1, seconds, data_seconds, own, samples, tokens, flops)
         self._window.add(step)
         self._overall.add(step)
 
@@ -88,6 +103,8 @@ class ThroughputMeter:
         averages["step_time"] = totals.seconds / totals.steps
         averages["data_time"] = totals.data_seconds / totals.steps
         averages["compute_time"] = averages["step_time"] - averages["data_time"]
+        if totals.own_seconds:
+            averages["own_time"] = totals.own_seconds / totals.steps
         if totals.flops:
             averages["achieved_flops"] = totals.flops / totals.seconds
             if self.peak_flops:

@@ -11,6 +11,7 @@ Step = tuple[int, int] | tuple[()]
 """`(epoch, step)`, the step counted over the whole run; `()` for what belongs to no step: a summary"""
 
 Value = float | int | str
+NOTHING: Mapping[str, Value] = {}
 
 
 class Sink(Protocol):
@@ -24,8 +25,9 @@ class Sink(Protocol):
     def log(self, step: Step, data: Mapping[str, Value]) -> None:
         """Record values at a step."""
 
-    def tick(self, step: int) -> None:
-        """Hear that a step has ended. Called at every step, so it must cost nothing."""
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
+        """Hear that a step has ended, and what is known of it already. Called at every step, so it must cost
+        nothing."""
 
     def message(self, text: str) -> None:
         """Show a line of text that is not a metric."""
@@ -57,9 +59,9 @@ class MetricStream:
         for sink in self.sinks:
             sink.log(step, data)
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         for sink in self.sinks:
-            sink.tick(step)
+            sink.tick(step, latest)
 
     def message(self, text: str) -> None:
         for sink in self.sinks:

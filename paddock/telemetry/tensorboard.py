@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paddock.errors import MachineError
 from paddock.files import disk_errors
-from paddock.telemetry.stream import Step, Value
+from paddock.telemetry.stream import NOTHING, Step, Value
 
 
 class TensorBoardSink:
@@ -44,7 +44,7 @@ class TensorBoardSink:
                 add = self._writer.add_text if isinstance(value, str) else self._writer.add_scalar
                 add(tag, value, self._last_step)
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         """Only records are drawn."""
 
     def message(self, text: str) -> None:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
+from paddock.phases import LINE_EVERY, current, over, shown_elsewhere
 from paddock.telemetry.format import bytes_, duration
-
-LINE_EVERY = 10.0
-"""Seconds between two lines about a transfer, off a terminal."""
 
 
 def stderr_console() -> Console:
@@ -25,8 +24,8 @@ def stderr_console() -> Console:
 
 
 def is_interactive(console: Console) -> bool:
-    """True on a terminal, unless NO_COLOR or TERM=dumb ask for plain lines."""
-    return console.is_terminal and not console.is_dumb_terminal and not console.no_color
+    """True on a terminal, unless TERM=dumb asks for plain lines; NO_COLOR takes away the colour alone."""
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:
@@ -36,22 +35,52 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 
 def show_text(text: str) -> None:
     """Show a result on standard output the moment it is there."""
+    over()
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 @contextmanager
-def progress_bar(title: str, visible: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal for counted work, silent elsewhere: yields a function to call with (done, total)."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def progress_bar(
+    title: str, visible: bool = True, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal for counted work, elsewhere now and then a line: yields a function to call with
+    (done, total)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+
+    class Words(ProgressColumn):
+        """What is counted, or what is being done beside it."""
+
+        def render(self, task: Task) -> Text:
+            return Text(current() or task.description)
 
     console = stderr_console()
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not (visible and is_interactive(console))
-    ) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    if not visible:
+        yield lambda done, total: None
+    elif is_interactive(console):
+        columns = (Words(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with shown_elsewhere(), Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task(title, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+    else:
+        over()
+        yield _Lines(title, console, clock).tell
+
+
+class _Lines:
+    """Lines about counted work, off a terminal, and not too many of them."""
+
+    def __init__(self, title: str, console: Console, clock: Callable[[], float]) -> None:
+        self._title, self._console, self._clock = title, console, clock
+        self._begun = self._told = clock()
+
+    def tell(self, done: int, total: int) -> None:
+        now = self._clock()
+        if now - self._told < LINE_EVERY or not done:
+            return
+        self._told = now
+        left = duration(round((total - done) * (now - self._begun) / done))
+        print_line(self._console, f"{self._title}: {done} of {total}, {left} left")
 
 
 @contextmanager
@@ -65,10 +94,11 @@ def byte_progress_bar(
     console = stderr_console()
     if is_interactive(console):
         columns = (TextColumn(title), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as progress:
+        with shown_elsewhere(), Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task(title, total=total)
             yield lambda count: progress.advance(task, count)
         return
+    over()
     begun = told = clock()
     done = 0
 

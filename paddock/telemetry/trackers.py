@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from paddock.errors import MachineError
-from paddock.telemetry.stream import Step, Value
+from paddock.telemetry.stream import NOTHING, Step, Value
 
 TrackerName = Literal["trackio", "wandb", "swanlab", "mlflow"]
 TRACKERS: tuple[TrackerName, ...] = get_args(TrackerName)
@@ -171,7 +171,7 @@ class TrackerSink:
         if numbers:
             self._attempt(lambda tracker: tracker.log(numbers, self._last_step))
 
-    def tick(self, step: int) -> None:
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
         """Only records are tracked."""
 
     def message(self, text: str) -> None:

@@ -167,6 +167,15 @@ class TrainConfig(ConfigModel):
     """EMA: keep an exponential moving average of the weights, such as 0.9999 of it and the rest of the newest after
     every step (less in the first steps); evaluations and whoever loads the checkpoint take the average. None keeps
     none."""
+    hang_timeout: PositiveFloat | Literal["auto"] | None = "auto"
+    """Hang watchdog: seconds without progress after which a job is taken to hang (a collective that never ends, a
+    frozen process): all ranks leave their stacks in the run's errors/, one summary says who waits for whom, and it ends
+    with exit code 6. auto: 300, and ten times what recent steps took where that is more. A first step, evaluations,
+    checkpoints and callbacks get half an hour at least. None waits for ever."""
+    replay_every: int | None = Field(None, gt=0)
+    """Silent data corruption: compute the forward and backward passes of every so many steps twice, and compare them
+    bit by bit before the update; the rank that differs is named (exit code 5). Costs such a step once more. None never
+    does."""
 
 
 class EvaluateConfig(ConfigModel):

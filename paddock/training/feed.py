@@ -17,6 +17,7 @@ from paddock.parallel.placement import DeviceCopies
 from paddock.parallel.stage import Batch
 from paddock.parallel.world import World
 from paddock.tasks.task import Task
+from paddock.telemetry.busy import busy_seconds
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class StepInput:
     flops: float
     waited: float
     """Seconds that this process waited for its samples to be read."""
+    idle: float
+    """Those of them in which it did nothing itself."""
     stops: bool
     """Whether some process is asked to stop before this step."""
 
@@ -62,7 +65,7 @@ class StepFeed:
         if self._ahead is not None or self._left == 0:
             return
         self._left -= 1
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), busy_seconds()
         try:
             host = self._loader.next_step(gives_up=self._stop_requested)
         except WaitGivenUp:
@@ -71,6 +74,7 @@ class StepFeed:
             self._ahead = partial(_raise, error)
             return
         waited = time.perf_counter() - began
+        idle = max(0.0, waited - (busy_seconds() - busy))
         agreed = self._world.start_all_reduce_sum([float(bool(self._stop_requested())), *self._work(host)])
         copies = [self._copies.start(batch) for batch in host]
 
@@ -79,7 +83,7 @@ class StepFeed:
             if not stops:
                 self.skipped.update(number for batch in host for number in self._task.skipped(batch))
             batches = [self._task.transform_on_device(copy()) for copy in copies]
-            return StepInput(batches, max(terms, 1.0), tokens, flops, waited, bool(stops))
+            return StepInput(batches, max(terms, 1.0), tokens, flops, waited, idle, bool(stops))
 
         self._ahead = finish
 

@@ -10,11 +10,14 @@ import json
 import math
 from contextlib import nullcontext
 
+from paddock.activity import CALLBACK, DATA, EVALUATION, FORWARD, SAVING, UPDATE
+from paddock.activity import here as activity
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
 from paddock.parallel.sharding import average_statistics, statistics_of
 from paddock.parallel.stage import Batch
+from paddock.phases import phase
 from paddock.process import progress as note_progress
 from paddock.process import unhurried
 from paddock.telemetry.meter import ThroughputMeter
@@ -42,13 +45,18 @@ class TrainingLoop:
         with self._loader() as loader:
             feed = self._feed(loader)
             while progress.step < run.total_steps:
+                step = progress.step + 1
                 self._meter.start_step()
+                activity.begin(f"waiting for the data of step {step}", DATA)
                 work = feed.take()
                 if work.stops:
                     run.agree_on_stop()
                     break
+                activity.begin(f"forward and backward of step {step}", FORWARD)
                 run.step.launch(progress.step, work.batches, work.terms)
+                activity.begin(f"reading the data of step {step + 1}", DATA)
                 feed.prepare()  # the next step, while the device computes this one
+                activity.begin(f"loss and update of step {step}", UPDATE)
                 result = run.step.complete(before_update=run.checkpoints.wait_for_copy)
                 self._count(result, work)
                 self._after_step()
@@ -56,6 +64,7 @@ class TrainingLoop:
             self._evaluate()
         if self._saved_step != progress.step:
             self._save()
+        activity.begin("agreeing on the end", UPDATE)
         skipped = run.world.all_gather(json.dumps(sorted(feed.skipped)))
         progress.skipped = len(set().union(*map(json.loads, skipped)))
         self._tell("on_end")
@@ -98,12 +107,13 @@ class TrainingLoop:
         logs = progress.step % run.recipe.log.every == 0 or progress.step in (1, run.total_steps)
         if logs:
             run.world.adapter.synchronize()
-        self._meter.end_step(samples=run.batch.total, tokens=work.tokens, flops=work.flops, data_seconds=work.waited)
+        waits = {"data_seconds": work.waited, "idle_seconds": work.idle}
+        self._meter.end_step(samples=run.batch.total, tokens=work.tokens, flops=work.flops, **waits)
         metrics = self._metrics(result) if logs else None
         self._tell("on_step", metrics)
         if metrics is not None:
             self._stream.log(self._position(), metrics)
-        self._stream.tick(progress.step)
+        self._stream.tick(progress.step, {"train.loss": result.loss, "train.grad_norm": result.norm})
         if begins:  # from now on the optimizer has its state
             run.checkpoints.prepare(run.tensors())
 
@@ -122,10 +132,11 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         run, progress = self._run, self._run.progress
         assert self._held_out is not None
+        activity.begin(f"evaluating step {progress.step}", EVALUATION)
         run.checkpoints.wait_for_copy()
         self._average_statistics()
         batches = run.recipe.evaluate.batches
-        with nullcontext() if run.ema is None else run.ema.in_use():
+        with phase("evaluating") as told, nullcontext() if run.ema is None else run.ema.in_use():
             metrics = evaluate(
                 run.task,
                 run.engine,
@@ -133,6 +144,7 @@ class TrainingLoop:
                 run.world,
                 run.batch.micro,
                 None if batches is None else batches * run.batch.total,
+                told.update,
                 workers=run.recipe.data.workers,
                 writing=run.task.writing(during_training=True),
             )
@@ -158,10 +170,12 @@ class TrainingLoop:
 
     def _save(self) -> None:
         run, progress = self._run, self._run.progress
+        activity.begin(f"saving step {progress.step}", SAVING)
         self._average_statistics()
         self._stream.flush()  # before: whoever goes on from this checkpoint finds all that led to it
         changing = run.names_of_statistics()
-        path = run.checkpoints.save(progress.step, run.tensors(), run.description(), self._is_best_step(), changing)
+        with phase("saving"):
+            path = run.checkpoints.save(progress.step, run.tensors(), run.description(), self._is_best_step(), changing)
         self._saved_step = progress.step
         self._tell("on_save", path)
 
@@ -191,6 +205,7 @@ class TrainingLoop:
     def _tell(self, event: str, *details: object) -> None:
         for callback in self._run.callbacks:
             assert isinstance(callback, Callback)
+            activity.begin(f"{type(callback).__name__}.{event}, a callback", CALLBACK)
             with unhurried():
                 getattr(callback, event)(self._run, *details)
 

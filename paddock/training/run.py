@@ -102,9 +102,15 @@ class TrainingRun:
         self.engine = engine_for(recipe, arithmetic, world, self._compile)
         self.optimizer = build_optimizer(self.engine.trained, recipe.optimizer)
         self.learning_rate = rate_for(recipe, self.total_steps, self.steps_per_epoch)
-        clip, seed = recipe.optimizer.clip, recipe.train.seed
         parts = (self.engine, self.optimizer, self.loss_scale, world)
-        self.step = TrainingStep(*parts, learning_rate=self.learning_rate, clip=clip, seed=seed)
+        self.step = TrainingStep(
+            *parts,
+            learning_rate=self.learning_rate,
+            clip=recipe.optimizer.clip,
+            seed=recipe.train.seed,
+            replay_every=recipe.train.replay_every,
+            compiled=self.compiled,
+        )
         self.ema = None
         if recipe.train.ema is not None:
             self.ema = ExponentialMovingAverage(self.engine.models, recipe.train.ema, self.engine.stages.values())

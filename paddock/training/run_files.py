@@ -20,6 +20,7 @@ class Processes(Document):
 
     nproc_per_node: int = 1
     nnodes: int = 1
+    threads: int | None = None
 
 
 class Environment(Document):

@@ -24,6 +24,7 @@ from paddock.parallel.world import World
 from paddock.training.numerics import explain, most_telling
 from paddock.training.optimizer import set_learning_rate
 from paddock.training.precision import LossScale
+from paddock.training.replay import Replay, corruption_error
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class _Launched:
     batches: Sequence[Batch]
     terms: float
     loss_sum: Tensor
+    replay: Replay | None
+    """If it was computed twice."""
 
 
 class TrainingStep:
@@ -59,10 +62,14 @@ class TrainingStep:
         learning_rate: Callable[[int], float],
         clip: float | None,
         seed: int,
+        replay_every: int | None = None,
+        compiled: bool = False,
     ) -> None:
-        """`learning_rate` of a step (the first is 0); `clip` is the largest gradient norm."""
+        """`learning_rate` of a step (the first is 0); `clip` is the largest gradient norm. Of `replay_every` steps the
+        last is computed twice (`replay.py`), which looks into modules unless they are `compiled`."""
         self._engine, self._optimizer, self._loss_scale, self._world = engine, optimizer, loss_scale, world
         self._learning_rate, self._clip, self._seed_of_run = learning_rate, clip, seed
+        self._replay_every, self._compiled = replay_every, compiled
         self._launched: _Launched | None = None
 
     def run(self, step: int, batches: Sequence[Batch], terms: float) -> StepResult:
@@ -73,9 +80,16 @@ class TrainingStep:
     def launch(self, step: int, batches: Sequence[Batch], terms: float) -> None:
         """Queue the gradients of step `step` over this process's micro-batches, of `terms` loss terms in all."""
         assert self._launched is None, "a step is under way"
-        self._seed(step)
-        loss_sum = self._engine.forward_backward(batches, self._loss_scale.value / terms)
-        self._launched = _Launched(step, batches, terms, loss_sum)
+
+        def passes() -> Tensor:
+            self._seed(step)
+            return self._engine.forward_backward(batches, self._loss_scale.value / terms)
+
+        replay = None
+        if self._replay_every is not None and (step + 1) % self._replay_every == 0:
+            replay = Replay(self._engine, passes, inside=not self._compiled)
+        loss_sum = passes() if replay is None else replay.loss_sum
+        self._launched = _Launched(step, batches, terms, loss_sum, replay)
 
     def complete(self, before_update: Callable[[], None] | None = None) -> StepResult:
         """Read the loss and the norm, and update the weights. `before_update` is called while the gradients stand,
@@ -83,7 +97,11 @@ class TrainingStep:
         assert self._launched is not None, "no step is under way"
         launched, self._launched = self._launched, None
         scale = self._loss_scale
-        loss_sum, squares = self._world.read_sums([launched.loss_sum, self._engine.squared_norm()])
+        counted = [] if launched.replay is None else [launched.replay.differing]
+        sums = [launched.loss_sum, self._engine.squared_norm(), *counted]
+        loss_sum, squares, *differing = self._world.read_sums(sums)
+        if launched.replay is not None and any(differing):
+            raise corruption_error(launched.number + 1, launched.replay, self._world)
         loss, norm = loss_sum / launched.terms, _root(squares) / scale.value
         if before_update is not None:
             before_update()

@@ -96,7 +96,7 @@ def test_classes_keep_their_names(place: Path, tmp_path: Path, capsys: pytest.Ca
     for source in (model, str(folder), str(tmp_path / "back")):
         capsys.readouterr()
         assert run(["predict", source, "The film was lovely.", "--top-k", "2", "--json"]) == 0
-        answers.append(json.loads(capsys.readouterr().out))
+        answers.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
     assert answers[0] == answers[1] == answers[2]
     assert {answer["label"] for answer in answers[0][0]["answers"]} == {"bad", "good"}
     assert run(["convert", str(tmp_path / "back"), str(tmp_path / "again")]) == 0
@@ -131,7 +131,7 @@ def test_evaluating_a_folder(place: Path, tmp_path: Path, capsys: pytest.Capture
     captured = capsys.readouterr()
     assert "left out: bert.pooler.dense.bias, bert.pooler.dense.weight" in captured.err
     assert run(["evaluate", str(tmp_path / "run"), "--json"]) == 0
-    assert json.loads(captured.out)["val.loss"] == json.loads(capsys.readouterr().out)["val.loss"]
+    assert json.loads(captured.out)["val.loss"] == json.loads(capsys.readouterr().out.splitlines()[-1])["val.loss"]
     theirs.bert.save_pretrained(tmp_path / "bare")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (tmp_path / "theirs" / name).exists():

@@ -130,12 +130,9 @@ def test_what_cannot_work(
 
 def test_a_misspelt_flag_and_a_missing_one(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flags in ("--append-eof", "--tokenizer-type GPT3Tokenizer"):
-        with pytest.raises(SystemExit) as ended:
-            run(["preprocess", *ONEFLOW.split(), *flags.split()])
-        assert ended.value.code == 2
-    with pytest.raises(SystemExit) as ended:
-        run(["preprocess", "--input", "my-corpus.json"])
-    assert ended.value.code == 2 and "--output-prefix" in capsys.readouterr().err
+        assert run(["preprocess", *ONEFLOW.split(), *flags.split()]) == 2
+    assert run(["preprocess", "--input", "my-corpus.json"]) == 2
+    assert "--output-prefix" in capsys.readouterr().err
 
 
 def test_the_help_page_needs_no_torch_and_has_every_spelling() -> None:

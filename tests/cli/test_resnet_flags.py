@@ -93,7 +93,7 @@ def test_an_unknown_architecture_lists_the_known() -> None:
 
 
 def test_flags_of_the_example_are_for_resnet_only() -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(ConfigError, match="there is no flag --dummy"):
         parse("gpt2/tiny", "--dummy")
     assert all(flag in alias_page() for alias in IMAGENET for flag in alias.flags)
 
@@ -129,13 +129,15 @@ def test_the_example_from_training_to_evaluation(tmp_path: Path, capsys: pytest.
     assert {path.name for path in (run_dir / "checkpoints").glob("step-*")} == {"step-00000002", "step-00000004"}
     capsys.readouterr()
     assert run(["train", *small.split(), *data, "-e", "--resume", str(run_dir), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["val.samples"] == 6 and 0 <= found["val.top1"] <= found["val.top5"] <= 100
     file = tmp_path / "resnet18.safetensors"
     assert run(["convert", str(run_dir), str(file)]) == 0
     capsys.readouterr()
     assert run(["train", *small.split(), *data, "-e", "--resume", str(file), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["val.loss"] == pytest.approx(found["val.loss"], rel=1e-5)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["val.loss"] == pytest.approx(
+        found["val.loss"], rel=1e-5
+    )
     other = [*small.replace("classes 10", "classes 3").split(), *data, "--epochs", "1"]
     for number, source in enumerate((str(run_dir), str(file))):
         command = ["train", *other, "--pretrained", source, "--steps", "1", "--run-dir"]

@@ -28,7 +28,7 @@ def two_process_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("two") / "run"
     result = paddock("train", *TINY, *TWO, "--steps", "20", "--run-dir", str(run_dir))
     assert result.returncode == 0, result.stderr
-    assert result.stdout == ""
+    assert result.stdout == f"{run_dir}\n"
     assert "data 2 × tensor 1 × pipeline 1 = 2 processes" in result.stderr
     assert re.search(r"^ranks +0 +1 +0 +0–1 ", result.stderr, re.MULTILINE)  # the layout is drawn
     assert result.stderr.count("step     1/20") == 1  # only one process speaks

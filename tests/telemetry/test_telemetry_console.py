@@ -1,6 +1,7 @@
 import io
 import math
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -8,6 +9,7 @@ import warnings
 import pytest
 from rich.console import Console
 
+from paddock.phases import phase
 from paddock.telemetry.console import ConsoleSink, Sparkline
 from paddock.telemetry.stream import Value
 
@@ -192,7 +194,64 @@ def test_a_forked_worker_does_not_write_through_the_live_display() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-@pytest.mark.parametrize("setting", [("NO_COLOR", "1"), ("TERM", "dumb"), ("not", "a terminal")])
+def test_the_loss_is_that_of_the_newest_step() -> None:
+    console = terminal(80)
+    sink = ConsoleSink(300, console=console)
+    sink.log((0, 10), METRICS)
+    sink.tick(11, {"train.loss": 4.5, "train.grad_norm": 0.75})
+    sink.close()
+    metrics = final_screen(console)[1]
+    assert metrics.startswith("loss 4.5000  lr 3.00e-04  grad 0.75  samples/s 194")
+
+
+def test_the_course_of_the_loss_has_every_step_once() -> None:
+    console = terminal(200)
+    sink = ConsoleSink(300, console=console)
+    for step in range(1, 6):
+        sink.log((0, step), METRICS | {"train.loss": 9.0 - step})
+        sink.tick(step, {"train.loss": 9.0 - step})
+    sink.close()
+    assert final_screen(console)[1].startswith("loss 4.0000 █▆▅▃▁  ")
+
+
+def test_what_is_being_done_stands_in_the_bar_until_all_is_done() -> None:
+    console = terminal(60)
+    sink = ConsoleSink(30, console=console)
+    sink.log((0, 30), METRICS)
+    with phase("evaluating") as told:
+        told.update(3, 10)
+        sink.flush()
+    with phase("saving"):
+        sink.flush()
+    live = written(console)
+    assert "evaluating 3/10" in live and "saving" in live and "done" not in live
+    assert all(len(line) <= 60 for line in final_screen(console))
+    sink.close()
+    assert "30/30  done" in final_screen(console)[0] and "saving" not in final_screen(console)[0]
+
+
+def test_no_color_takes_away_the_colour_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(width=80, force_terminal=True, file=io.StringIO())
+    sink = ConsoleSink(300, console=console)
+    sink.log((0, 10), METRICS)
+    sink.close()
+    assert "━" in written(console)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", written(console))
+
+
+def test_rare_records_have_lines_between_them_off_a_terminal() -> None:
+    now = 0.0
+    console = Console(width=80, force_terminal=False, file=io.StringIO())
+    sink = ConsoleSink(300, console=console, clock=lambda: now)
+    for step in range(1, 8):
+        now += 5.0
+        sink.tick(step, {"train.loss": 3.0})
+    sink.close()
+    assert [line.split()[1] for line in written(console).splitlines()] == ["2/300", "4/300", "6/300"]
+
+
+@pytest.mark.parametrize("setting", [("TERM", "dumb"), ("not", "a terminal")])
 def test_plain_lines(monkeypatch: pytest.MonkeyPatch, setting: tuple[str, str]) -> None:
     monkeypatch.setenv(*setting)
     console = Console(width=80, force_terminal=setting[0] != "not", file=io.StringIO())

@@ -35,6 +35,18 @@ def test_averages_are_totals_over_time_and_skip_the_warm_up() -> None:
     assert meter.summary() == averages
 
 
+def test_a_process_s_own_time_is_what_it_works_and_what_it_waits_for_data() -> None:
+    clock, busy = Clock(), Clock()
+    meter = ThroughputMeter(warmup=0, clock=clock, busy=busy)
+    for worked, idle in ((1.0, 0.0), (2.0, 0.5)):
+        meter.start_step()
+        clock.now += 10.0  # most of it waiting for others
+        busy.now += worked
+        meter.end_step(samples=8, data_seconds=1.0, idle_seconds=idle)
+        busy.now += 100.0  # an evaluation
+    assert meter.window()["own_time"] == 1.75
+
+
 def test_a_window_begins_where_the_last_one_ended_and_the_summary_does_not() -> None:
     clock = Clock()
     meter = ThroughputMeter(warmup=0, clock=clock)

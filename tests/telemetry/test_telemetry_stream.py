@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from paddock.telemetry.stream import MetricStream, Step, Value
+from paddock.telemetry.stream import NOTHING, MetricStream, Step, Value
 
 
 class Recorder:
@@ -18,8 +18,8 @@ class Recorder:
     def log(self, step: Step, data: Mapping[str, Value]) -> None:
         self.calls.append(("log", step, dict(data)))
 
-    def tick(self, step: int) -> None:
-        self.calls.append(("tick", step))
+    def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
+        self.calls.append(("tick", step, dict(latest)))
 
     def message(self, text: str) -> None:
         self.calls.append(("message", text))
@@ -37,13 +37,13 @@ def test_every_sink_hears_everything_in_order() -> None:
     sinks = [Recorder(), Recorder()]
     with MetricStream(sinks) as stream:
         stream.metadata("train.loss", goal="MINIMIZE", stage="TRAIN")
-        stream.tick(1)
+        stream.tick(1, {"train.loss": 3.0})
         stream.log((0, 1), {"train.loss": 3.0})
         stream.message("hello")
         stream.flush()
     expected = [
         ("metadata", "train.loss", None, "MINIMIZE", "TRAIN"),
-        ("tick", 1),
+        ("tick", 1, {"train.loss": 3.0}),
         ("log", (0, 1), {"train.loss": 3.0}),
         ("message", "hello"),
         ("flush",),

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from paddock.telemetry import terminal as module
-from paddock.telemetry.terminal import byte_progress_bar
+from paddock.telemetry.terminal import byte_progress_bar, progress_bar
 
 
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +23,15 @@ def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         "merging: 500 MB of 1.0 GB, 50.0 MB/s, 10s left",
         "merging: 1.0 GB of 1.0 GB, 50.0 MB/s, 0s left",
     ]
+
+
+def test_lines_about_counted_work_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with progress_bar("evaluate", clock=lambda: now) as progress:
+        for done in range(1, 5):
+            now += 6.0
+            progress(done * 25, 100)
+    assert capsys.readouterr() == ("", "evaluate: 50 of 100, 12s left\nevaluate: 100 of 100, 0s left\n")
 
 
 def test_short_work_is_silent(capsys: pytest.CaptureFixture[str]) -> None:

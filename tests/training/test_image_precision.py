@@ -32,7 +32,7 @@ def test_bfloat16_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     for precision in ("bfloat16", "float32"):
         capsys.readouterr()
         assert run(["evaluate", str(tmp_path / "bfloat16"), "--json", "--precision.compute", precision]) == 0
-        results.append(json.loads(capsys.readouterr().out))
+        results.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
     assert [result["val.samples"] for result in results] == [64, 64]
     assert results[0]["val.loss"] == pytest.approx(results[1]["val.loss"], rel=2 * EPSILON)
     assert results[0]["val.loss"] != results[1]["val.loss"]

@@ -16,6 +16,7 @@ from paddock.files import scratch_folder
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
+from paddock.phases import phase
 from paddock.versions import versions
 
 PATIENCE = 600.0
@@ -75,7 +76,9 @@ def _alone(
     rows = []
     with adapter.falling_back(fallback) as ledger:
         for check in checks_alone(world, small_models(families), folder, compiles):
-            rows.append(_told(check.row()))
+            with phase(check.name):
+                row = check.row()
+            rows.append(_told(row))
     return rows, ledger.to_dict()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -24,8 +24,8 @@ class Options:
     lacks: tuple[str, ...] = ()
     """Operators that it has no kernel for, such as aten.gelu."""
     inject: tuple[str, ...] = ()
-    """Operators that compute wrong numbers: OPERATOR[,MODULE[,SIZE[,forward|backward]]], such as
-    aten.mm,layers.1,1e-3,backward; an empty MODULE is everywhere."""
+    """Operators that compute wrong numbers: OPERATOR[,MODULE[,SIZE[,forward|backward[,ONLY]]]], such as
+    aten.mm,layers.1,1e-3,backward; an empty MODULE is everywhere. With ONLY, a number, that call alone is wrong."""
     broken_collectives: tuple[str, ...] = ()
     """Collectives that give wrong numbers, such as allreduce."""
     float64: bool | None = None
@@ -36,9 +36,10 @@ class Options:
 
 def injection(text: str) -> Injection:
     """What a flag says of a wrong operator."""
-    operator, module, size, direction = (text.split(",") + [""] * 4)[:4]
-    told = {"size": float(size)} if size else {}
-    return Injection(operator, module or None, **told, **({"direction": direction} if direction else {}))  # type: ignore[arg-type]
+    operator, module, size, direction, only = (text.split(",") + [""] * 5)[:5]
+    told: dict[str, Any] = {"size": float(size)} if size else {}
+    told |= {"direction": direction} if direction else {}
+    return Injection(operator, module or None, **told, only=int(only) if only else None)
 
 
 if __name__ == "__main__":

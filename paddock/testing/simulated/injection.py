@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class Injection:
     size: float = 1e-3
     """The norm of the error relative to that of the right result."""
     direction: Direction = "forward"
+    only: int | None = None
+    """Of its calls there, counted from 1, this one alone: an error that comes once. None is every one."""
 
     def is_at(self, place: Place) -> bool:
         if self.direction != place.direction:
@@ -58,6 +61,7 @@ class Injections:
         self._by_operator: dict[str, list[Injection]] = {}
         for injection in injections:
             self._by_operator.setdefault(injection.operator, []).append(injection)
+        self._calls: Counter[Injection] = Counter()
         self.applied = 0
         """How many results were changed."""
 
@@ -70,6 +74,9 @@ class Injections:
         if not wrong or result is None or result.numel() == 0:
             return
         for injection in wrong:
+            self._calls[injection] += 1
+            if injection.only not in (None, self._calls[injection]):
+                continue
             signs = _signs(injection, result)
             result.copy_(result * (1.0 + injection.size * signs).to(torch.promote_types(result.dtype, torch.float32)))
             self.applied += 1

@@ -1,0 +1,82 @@
+"""`paddock cache list|clean`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.cli.arguments import parse
+from paddock.cli.subverbs import run_subverb
+from paddock.errors import bad_value
+from paddock.telemetry.format import bytes_, duration
+
+if TYPE_CHECKING:
+    from paddock.data.kept import Kept
+
+DAY = 86400
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """What Paddock keeps for next time: tokenized text, tokenizers, lists of images, how this machine multiplies.
+
+    All of it is made again where it is missing. --data.cache of a recipe names another folder than the usual one."""
+
+    folder: Path | None = None
+    """The folder to look into; None is the usual one, $XDG_CACHE_HOME/paddock or ~/.cache/paddock."""
+    json: bool = False
+    """Print the list as JSON, with sizes in bytes and ages in seconds."""
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """Remove what Paddock keeps for next time. What a run is using stays.
+
+    paddock cache clean --older-than 30"""
+
+    folder: Path | None = None
+    """The folder to clean; None is the usual one."""
+    older_than: float = 0.0
+    """Remove only what has not been used for so many days."""
+    dry_run: bool = False
+    """Say what would be removed, and remove nothing."""
+    json: bool = False
+    """Print the list of what was removed as JSON."""
+
+
+def main(arguments: list[str]) -> None:
+    run_subverb("cache", {"list": (show, ListOptions), "clean": (clean, CleanOptions)}, arguments)
+
+
+def show(arguments: list[str]) -> None:
+    options = parse(ListOptions, "cache list", arguments)
+    from paddock.data.kept import kept_in, usual_folder
+
+    _tell(kept_in(options.folder or usual_folder()), options.folder or usual_folder(), options.json)
+
+
+def clean(arguments: list[str]) -> None:
+    options = parse(CleanOptions, "cache clean", arguments)
+    from paddock.data.kept import kept_in, remove, usual_folder
+
+    if options.older_than < 0:
+        raise bad_value("--older-than", options.older_than, "it is a number of days")
+    folder = options.folder or usual_folder()
+    old = [one for one in kept_in(folder) if one.age >= options.older_than * DAY]
+    gone = [one for one in old if options.dry_run or remove(one)]
+    _tell(gone, folder, options.json, "would be removed from" if options.dry_run else "removed from")
+
+
+def _tell(kept: Sequence[Kept], folder: Path, as_json: bool, done: str = "in") -> None:
+    if as_json:
+        print(json.dumps([{**asdict(one), "path": str(one.path)} for one in kept]))
+        return
+    for one in kept:
+        print(
+            f"{bytes_(one.bytes):>8}  {duration(round(one.age)):>7} ago  {one.kind:<10} {one.path.relative_to(folder)}"
+        )
+    total = bytes_(sum(one.bytes for one in kept))
+    print(f"{total:>8}  {len(kept)} thing{'' if len(kept) == 1 else 's'} {done} {folder}")

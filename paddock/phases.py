@@ -1,0 +1,119 @@
+"""What a command is doing while there is nothing else to see of it: starting, preparing data, saving.
+
+On a terminal the words stand in its last line with the cursor at their beginning, so that whatever is printed next, by
+this process or another one, takes their place; a live display shows them itself. Elsewhere they are lines. Of several
+processes only the first speaks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LINE_EVERY = 10.0
+"""Seconds between two lines about the same work, off a terminal."""
+STARTING = "starting"
+ERASE = "\x1b[K"
+
+
+class Phase:
+    """One of the things that are being done, inside of each other."""
+
+    def __init__(self, words: str, clock: Callable[[], float]) -> None:
+        self.words, self.base, self._clock = words, words, clock
+        self._told = clock()
+        self.was_told = False
+
+    def update(self, done: int, total: int) -> None:
+        """So much of it is done."""
+        self.words = f"{self.base} {done}/{total}"
+        now = self._clock()
+        if is_live():
+            _draw()
+        elif now - self._told >= LINE_EVERY:
+            self.tell()
+
+    def tell(self) -> None:
+        """A line about it, off a terminal."""
+        self._told = self._clock()
+        if self.words and speaks() and not is_live():
+            print(self.words, file=sys.stderr, flush=True)
+        self.was_told = True
+
+
+_phases: list[Phase] = []
+_displays = 0
+
+
+@contextmanager
+def phase(words: str, *, at_once: bool = False, clock: Callable[[], float] = time.monotonic) -> Iterator[Phase]:
+    """Say what is being done, until it is done or something else is shown. Off a terminal that is a line if it takes
+    long, or `at_once`."""
+    now = Phase(words, clock)
+    is_news = all(words != one.base for one in _phases)
+    _phases.append(now)
+    _draw()
+    late = threading.Timer(LINE_EVERY, now.tell)
+    late.daemon = True
+    if at_once and is_news:
+        now.tell()
+    elif is_news:
+        late.start()
+    try:
+        yield now
+    finally:
+        late.cancel()
+        now.words = ""  # a line that was about to come comes no more
+        _phases.remove(now)
+        _draw()
+
+
+def current() -> str:
+    """What is being done just now; nothing, where that is no secret."""
+    return _phases[-1].words if _phases else ""
+
+
+def over() -> None:
+    """Something else is about to be shown for good: what was said until now is done with."""
+    if any(one.words for one in _phases):
+        for one in _phases:
+            one.words = ""
+        _draw()
+
+
+@contextmanager
+def shown_elsewhere() -> Iterator[None]:
+    """While a live display has the last lines of the terminal."""
+    global _displays
+    over()
+    _displays += 1
+    try:
+        yield
+    finally:
+        _displays -= 1
+
+
+def is_live() -> bool:
+    """Whether standard error can be drawn on."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def speaks() -> bool:
+    """Whether this process is the one of its job that tells people anything."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _draw() -> None:
+    """The words in the place of those before. The cursor stays in front of them."""
+    if _displays or not is_live() or not speaks():
+        return
+    words = current()
+    faint, plain = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[2m", "\x1b[0m")
+    room = shutil.get_terminal_size().columns - 4
+    sys.stderr.write(f"{ERASE}{faint}{words[:room]} …{plain}\r" if words else ERASE)
+    sys.stderr.flush()

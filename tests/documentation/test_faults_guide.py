@@ -1,0 +1,102 @@
+"""The guide to faults: its commands run as they are written, and what it shows is what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.telemetry.jsonl import metrics_of, read_metrics
+from paddock.testing.processes import is_gone, wait_for
+from paddock.testing.tiny import losses
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "faults.md"
+TEXT = GUIDE.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+
+
+def start(command: str, folder: Path) -> subprocess.Popen[str]:
+    """A command of the guide, with variables before it if it has some."""
+    words = shlex.split(command)
+    variables = dict([words.pop(0).split("=")]) if "=" in words[0] else {}
+    program = {"paddock": [sys.executable, "-m", "paddock"], "python": [sys.executable]}[words[0]]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*program, *words[1:]], cwd=folder, env=os.environ | variables, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def command_with(text: str) -> str:
+    [found] = [command for command in COMMANDS if text in command]
+    return found
+
+
+def test_every_command_is_tested() -> None:
+    tested = ("--train.hang-timeout", "runs/slow", "runs/replay", "testing.simulated", "PYTHONPATH")
+    assert sorted(map(command_with, tested)) == sorted(COMMANDS)
+
+
+def test_a_frozen_process(tmp_path: Path) -> None:
+    job = start(command_with("--train.hang-timeout"), tmp_path)
+    metrics = tmp_path / "runs" / "hang" / "metrics.jsonl"
+    wait_for(lambda: (metrics.exists() and '"train.loss"' in metrics.read_text()) or job.poll() is not None)
+    frozen = workers(job.pid)[1]
+    os.kill(frozen, signal.SIGSTOP)
+    _, said = job.communicate()
+    assert job.returncode == 6, said
+    [shown] = re.findall(r"^error: the job hangs.*?^```", TEXT, re.DOTALL | re.MULTILINE)
+    begun = said.index("error: the job hangs")
+    for line in shown.splitlines()[:-1]:
+        wanted = plain(line.partition("…")[0])
+        assert wanted in [plain(one)[: len(wanted)] for one in said[begun:].splitlines()], (line, said)
+    assert f"process {frozen})" in said and is_gone(frozen)
+
+
+def plain(line: str) -> str:
+    """Without what differs from machine to machine: numbers and names of hosts."""
+    return re.sub(r"\d+", "#", re.sub(r"\([\w.-]+, process", "(host, process", line)).strip()
+
+
+def workers(launcher: int) -> list[int]:
+    """The processes of the job that a launcher started, as `pgrep -f` finds them."""
+    found, todo = [], [launcher]
+    while todo:
+        process = Path(f"/proc/{todo.pop()}")
+        if b"paddock.launch.worker" in (process / "cmdline").read_bytes():
+            found.append(int(process.name))
+        else:
+            threads = (process / "task").glob("*/children")
+            todo += [int(child) for children in threads for child in children.read_text().split()]
+    return sorted(found)
+
+
+def test_own_times(tmp_path: Path) -> None:
+    job = start(command_with("runs/slow"), tmp_path)
+    _, said = job.communicate()
+    assert job.returncode == 0, said
+    records = [metrics_of(record) for record in read_metrics(tmp_path / "runs" / "slow" / "metrics.jsonl")]
+    logged = [metrics for metrics in records if "train.own_time.1" in metrics]
+    assert logged and all(metrics["train.own_time.0"] > 0 for metrics in logged)
+
+
+def test_steps_are_computed_twice(tmp_path: Path) -> None:
+    job = start(command_with("runs/replay"), tmp_path)
+    _, said = job.communicate()
+    assert job.returncode == 0, said
+    assert losses(tmp_path / "runs" / "replay")
+
+
+@pytest.mark.slow
+def test_a_wrong_number_is_found(tmp_path: Path) -> None:
+    made = start(command_with("testing.simulated"), tmp_path)
+    assert made.wait() == 0
+    job = start(command_with("PYTHONPATH"), tmp_path)
+    _, said = job.communicate()
+    assert job.returncode == 5, said
+    assert "computed twice, it is not the same on rank 0" in said
+    assert "layers.1.feed_forward" in said and "the first computation was wrong" in said

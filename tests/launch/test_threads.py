@@ -1,0 +1,81 @@
+"""How many threads: what is free, what was asked for, what a run had before."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run
+from paddock.errors import ConfigError
+from paddock.launch import threads
+from paddock.launch.environment import worker_environment
+from paddock.launch.options import LaunchOptions
+from paddock.launch.threads import Look, busy_with_others, look, threads_for, with_threads
+from paddock.testing.tiny import TINY
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "others", "expected"),
+    [(2, 1, None, 2), (2, 1, 0.3, 2), (2, 1, 0.9, 1), (2, 1, 2.0, 1), (8, 2, 0.0, 4), (8, 2, 4.0, 2), (2, 4, 1.0, 1)],
+)
+def test_cores_that_are_free_are_shared_out(cores: int, processes: int, others: float | None, expected: int) -> None:
+    assert threads_for(cores, processes, others) == expected
+
+
+def test_what_others_do_is_what_this_process_does_not() -> None:
+    first = Look(10.0, 100.0, 5.0)
+    assert busy_with_others(first, Look(14.0, 106.0, 7.0)) == 1.0
+    assert busy_with_others(first, Look(14.0, 101.0, 7.0)) == 0.0, "counters are coarse"
+    assert busy_with_others(first, Look(10.1, 106.0, 7.0)) is None, "too short to tell"
+    assert busy_with_others(None, first) is busy_with_others(first, None) is None
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="the system has no such counters")
+def test_the_kernel_counts_what_this_process_does() -> None:
+    before = look()
+    while (now := look()) is None or before is None or now.own < before.own + 0.2:
+        sum(range(1000))
+    assert now.busy > before.busy and now.when > before.when
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of four cores, three of which are busy."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "is_ours", lambda: True)
+    monkeypatch.setattr(threads, "num_cores", lambda: 4)
+    monkeypatch.setattr(threads, "_first", Look(0.0, 0.0, 0.0))
+    monkeypatch.setattr(threads, "look", lambda: Look(10.0, 32.0, 2.0))
+
+
+def test_a_loaded_machine(loaded: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_threads(LaunchOptions(), 4).threads == 1
+    assert "other work keeps 3.0 of 4 cores busy" in capsys.readouterr().err
+    assert with_threads(LaunchOptions(threads=3), 4).threads == 3
+    monkeypatch.setattr(threads, "look", lambda: Look(10.0, 2.0, 2.0))
+    assert with_threads(LaunchOptions(), 3).threads == 3, "never more than is usual"
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert with_threads(LaunchOptions(), 4).threads is None
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_asked_for_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    options = LaunchOptions(nproc_per_node=2, threads=3)
+    assert worker_environment(options)["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in worker_environment(replace(options, threads=None))
+    with pytest.raises(ConfigError, match="--threads = 0"):
+        replace(options, threads=0).check()
+
+
+def test_a_run_keeps_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "run"
+    assert run(["train", *TINY, "--steps", "1", "--threads", "1", "--run-dir", str(place)]) == 0
+    assert "device: cpu, 1 thread," in capsys.readouterr().err
+    assert json.loads((place / "environment.json").read_text())["processes"]["threads"] == 1
+    assert run(["resume", str(place), "--steps", "2"]) == 0
+    assert "device: cpu, 1 thread," in capsys.readouterr().err
