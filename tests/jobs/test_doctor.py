@@ -144,6 +144,7 @@ def test_table_counts_several_devices_once(report: dict[str, Any]) -> None:
         (["--run-dir", "runs/one", "--device", "cpu"], "--device is about a job"),
         (["--nnodes", "2", "--master-addr", "a", "--preflight", "off"], "leaves nothing to do"),
         (["--nnodes", "2"], "--master-addr = None"),
+        (["--nnodes", "1:2", "--rdzv-id", "job", "--master-addr", "127.0.0.1"], "leaves open which machines"),
     ],
 )
 def test_flags_of_a_job_that_would_be_ignored(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
