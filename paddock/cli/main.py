@@ -12,8 +12,8 @@ import sys
 from importlib import import_module
 
 from paddock import __version__
+from paddock.cores import begin_watching
 from paddock.errors import ConfigError, DataError, UserError, did_you_mean, shown
-from paddock.launch.threads import begin_watching
 from paddock.phases import is_live, speaks
 from paddock.process import claim, leave, machine_lacks
 from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers

@@ -21,13 +21,12 @@ from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_
 from paddock.errors import ConfigError
 from paddock.files import user_path
 from paddock.jobs.stored import find_place, kept, leads_job
-from paddock.launch.environment import process_counts, under_torchrun, world_of
+from paddock.launch.environment import process_counts, under_torchrun, with_threads, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
-from paddock.launch.threads import with_threads
 from paddock.parallel.legality import check_device
 from paddock.phases import STARTING, phase, speaks
 from paddock.streams import outliving_readers

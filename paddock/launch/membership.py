@@ -54,8 +54,8 @@ def join_job(store: TCPStore, options: LaunchOptions) -> None:
     taken. Doing so again changes nothing."""
     mine = _described(options, os.environ)
     theirs = _job_at(store, mine if options.node_rank == 0 else None)
-    if names := [name for name in mine | theirs if mine.get(name) != theirs.get(name)]:
-        why = "; ".join(f"{name} is {theirs.get(name)} there, and {mine.get(name)} here" for name in names)
+    if names := [name for name in mine if theirs.get(name, mine[name]) != mine[name]]:
+        why = "; ".join(f"{name} is {theirs[name]} there, and {mine[name]} here" for name in names)
         raise _refused(store, f"machine {options.node_rank} does not fit the job that", why)
     if options.max_restarts:  # another machine may come in place of one that is lost: the council knows who is
         return

@@ -63,7 +63,8 @@ def run(
         raise bad_value("--nnodes", nodes, "only training goes on as machines leave and come", "give a number")
     spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
     spec |= {"modules": modules_for_workers(), "path": sys.path}
-    policy = Policy(tuple(node_counts or [options.nnodes]), options.max_restarts, options.node_timeout, options.elastic)
+    counts = tuple(node_counts or [options.nnodes])
+    policy = Policy(counts, options.max_restarts, options.node_timeout, options.elastic, options.rdzv_id or "")
     with phase(f"{STARTING} {options.nproc_per_node} process{'es' * (options.nproc_per_node > 1)}", at_once=True):
         return run_attempts(Job(spec, options, policy, run_dir))
 

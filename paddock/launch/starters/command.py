@@ -10,7 +10,7 @@ from paddock.errors import ConfigError, did_you_mean
 
 PLACES = (
     *("--nnodes", "--num-nodes", "--nnode", "--node-rank", "--master-addr", "--master-port", "--ctrl-port"),
-    *("--node-ips", "--rank-table", "--device-range", "--simulate-nodes"),
+    *("--node-ips", "--rank-table", "--device-range", "--simulate-nodes", "--rdzv-id", "--min-nodes"),
 )
 """Flags that say which machine of a job one is: whoever starts the command adds them."""
 PROCESSES = ("--nproc-per-node", "--num-gpus-per-node")
