@@ -84,7 +84,7 @@ def diagnose_job(
     with scratch_folder() as folder, agreed(launch, look, follow, inspect):
         examined = run("paddock.jobs.doctor:work", {"device": device}, launch, folder)
     machines, notes = ([], []) if inspect is None else (inspect.meeting.to_list(), inspect.notes())
-    return {"machines": machines, **examined, "notes": notes + examined["notes"]}
+    return {"machine": launch.node_rank, "machines": machines, **examined, "notes": notes + examined["notes"]}
 
 
 def _what_a_run_needs(recipe: Recipe | None, run_dir: Path | None) -> dict[str, Any]:
