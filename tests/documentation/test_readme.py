@@ -46,7 +46,9 @@ def test_every_command_of_the_readme(tmp_path: Path) -> None:
         assert result.returncode == 0, f"{command}\n{result.stderr}"
         if command.startswith("paddock "):
             ran.append(shlex.split(command)[1])
-    assert set(ran) == set(VERBS) - {"convert-config"}  # it takes a file of another system: the migration guide has some
+    assert set(ran) == set(VERBS) - {
+        "convert-config"
+    }  # it takes a file of another system: the migration guide has some
 
 
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
