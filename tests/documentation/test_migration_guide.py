@@ -36,7 +36,7 @@ SMALLER = {
     "MindFormers": f"{OF_GPT} --train.epochs None",
     "ImageNet": f"{OF_RESNET} --steps 1",
     "Tecorigin": f"{OF_RESNET} --steps 1",
-    "torchtitan": "",
+    "torchtitan": "--evaluate.every None --model.layers 1",
 }
 """What is said behind training commands that run here."""
 MAGIC = "train.train_iter=2 train.log_period=1 --evaluate.every None"
