@@ -193,6 +193,7 @@ def _hear_from(store: TCPStore, node: int) -> _Outcome:
                 what = f"machine {node} did not come within {SECONDS_TO_MEET} s"
                 return _Outcome(0, error=MachineError(what, fix=fix))
             time.sleep(SECONDS_BETWEEN_LOOKS)
+        tell_of_refusals(store, refusals)  # of whoever came just before the right one
     return _wait(store, f"paddock/outcome/{node}")
 
 
