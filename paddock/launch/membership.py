@@ -115,10 +115,9 @@ def _described(options: LaunchOptions, environment: Mapping[str, str]) -> dict[s
     """What is the same on all machines of a job."""
     said = {"--nnodes": str(options.nnodes)}  # what else differs, the preflight and the council tell all machines
     program = Path(sys.argv[0])
-    if program.name == "paddock" or program.parts[-2:] == (
-        "paddock",
-        "__main__.py",
-    ):  # another program's words may differ by machine
+    is_ours = program.name == "paddock" or program.parts[-2:] == ("paddock", "__main__.py")
+    # Another program's words may differ from machine to machine, and a machine that comes back may say `resume`.
+    if is_ours and not options.max_restarts:
         said["command"] = " ".join(["paddock", *sys.argv[1:2], *(Path(word).name for word in sys.argv[2:3])])
     if "SLURM_JOB_ID" in environment:
         said["SLURM_JOB_ID"] = environment["SLURM_JOB_ID"]
