@@ -56,6 +56,8 @@ class Cluster:
             verb, *rest = words[at + 1 :]
             size = [rest.pop(0)] if verb == "train" else []
             size += SMALLER[size[0]] if size else []
+            # An elastic job begins at once when all are there, and else after a third of this.
+            rest += ["--node-timeout", "1800"] if "--rdzv-id" in rest else []
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | variables}
             command = [sys.executable, "-m", "paddock", verb, *size, *rest]
             processes.append(self._start(number, command, cwd=self.folder, **pipes))
