@@ -27,6 +27,8 @@ class FileRecord(Document):
 
     length: int = Field(alias="bytes", ge=0)
     checksums: str = Field(alias="crc32", pattern=r"^[0-9a-f]*$")
+    kept_by: str | None = None
+    """Where it is, HOST:FOLDER, if the machine that wrote it had no storage in common with the first one."""
 
     @model_validator(mode="after")
     def _every_block_has_one(self) -> Self:
@@ -39,7 +41,7 @@ class FileRecord(Document):
         return int(self.checksums[block * DIGITS : (block + 1) * DIGITS], 16)
 
     def to_json(self) -> dict[str, Any]:
-        return self.model_dump(by_alias=True)
+        return self.model_dump(by_alias=True, exclude_none=True)
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

@@ -10,6 +10,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from paddock.checkpoint import apart
 from paddock.checkpoint.background import BackgroundWriter
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.names import (
@@ -20,7 +21,7 @@ from paddock.checkpoint.names import (
     restore_replaced,
 )
 from paddock.checkpoint.shards import Piece
-from paddock.checkpoint.storage import describe_checkpoint, plan_pieces, save_pieces
+from paddock.checkpoint.storage import describe_checkpoint, plan_pieces, run_together, save_pieces
 from paddock.errors import DataError
 from paddock.files import disk_errors, nearest_path, replace_link, user_path
 from paddock.phases import phase
@@ -36,6 +37,7 @@ class CheckpointDirectory:
         self.path = run_dir / FOLDER
         self._keep = keep
         self._is_main = is_main
+        self._told = False
         self._background = BackgroundWriter() if asynchronous else None
         if is_main:
             restore_replaced(self.path)
@@ -95,13 +97,27 @@ class CheckpointDirectory:
         group: dist.ProcessGroup | None,
         pieces: list[Piece],
     ) -> None:
-        save_pieces(path, pieces, content, group)
+        places = save_pieces(path, pieces, content, group)
         if self._is_main:
             with disk_errors(path):
                 replace_link(self.path / "latest", path.name)
                 if best:
                     replace_link(self.path / "best", path.name)
                 self._tidy()
+        if places:
+            self._tidy_apart(path, places, group)
+
+    def _tidy_apart(self, path: Path, places: list[str], group: dist.ProcessGroup | None) -> None:
+        """On machines with a storage of their own, too."""
+        if self._is_main and not self._told:
+            apart.tell(path, places)
+            self._told = True
+        [names, *_] = run_together(self._names if self._is_main else None, group)
+        if not self._is_main and not is_checkpoint(path):
+            apart.keep_only(self.path, names)
+
+    def _names(self) -> list[str]:
+        return [step.name for step in self._steps()]
 
     def _path(self, step: int) -> Path:
         return self.path / f"step-{step:08d}"
@@ -141,6 +157,12 @@ def find_checkpoint(source: str | Path) -> Path:
     if not path.exists():
         usual = "give a run directory, a checkpoint or a Hugging Face folder"
         raise DataError(f"there is no {path}", fix=nearest_path(path) or usual)
+    if apart.has_part_only(path):
+        raise DataError(
+            f"{path} holds a part of a checkpoint only",
+            why="the machines that wrote it shared no storage, and its description is on machine 0",
+            fix="copy all parts and checkpoint.json together, to every machine that is to load it",
+        )
     raise DataError(
         f"{path} holds no checkpoint",
         why="a run directory has checkpoints/step-…, and a checkpoint has a checkpoint.json",

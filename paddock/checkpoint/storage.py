@@ -25,6 +25,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
+from paddock.checkpoint import apart
 from paddock.checkpoint.blocks import damaged, instead_of
 from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.names import DESCRIPTION, PARTIAL, REPLACED, is_checkpoint, remove_checkpoint
@@ -41,6 +42,7 @@ T = TypeVar("T")
 FORMAT = 2
 MAX_DESCRIPTION = 1 << 28
 """Bytes; with the checksums of a thousand gigabytes it has an eighth of that."""
+SHARD = "shard-{:05d}.safetensors"
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
@@ -62,10 +64,11 @@ def save_pieces(
     description: Mapping[str, Any],
     group: dist.ProcessGroup | None = None,
     add_files: Callable[[Path], None] | None = None,
-) -> None:
+) -> list[str]:
     """Write this process's pieces beside the others', who do the same; the first one then names the directory.
 
-    `add_files` puts more files, such as a tokenizer's, into the directory before it gets its name.
+    `add_files` puts more files, such as a tokenizer's, into the directory before it gets its name. Gives the places,
+    other than this directory, in which machines without a common storage keep what they wrote.
     """
     # Three rounds, because nobody may write before the folder is there, and it must not get its name before everybody
     # has brought his file to the disk. Each round carries errors too: all processes go on, or none does.
@@ -78,6 +81,7 @@ def save_pieces(
             files = dict(filter(None, records))
             finish = partial(_finish, folder, path, {**description, "files": files}, add_files)
             run_together(finish if rank == 0 else None, group)
+            return apart.name_part(folder, path, SHARD.format(rank), files)
     except BaseException:
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -88,16 +92,22 @@ def _begin(folder: Path) -> None:
     with disk_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        apart.mark(folder)
 
 
 def _write_file(folder: Path, rank: int, pieces: list[Piece]) -> tuple[str, dict[str, Any]] | None:
-    file = f"shard-{rank:05d}.safetensors"
+    file = SHARD.format(rank)
+    if not pieces:
+        return None
+    kept_by = apart.place_apart(folder)
     with disk_errors(folder / file):
-        return (file, write_pieces(folder / file, pieces).to_json()) if pieces else None
+        record = write_pieces(folder / file, pieces).model_copy(update={"kept_by": kept_by})
+    return file, record.to_json()
 
 
 def _finish(folder: Path, path: Path, description: Mapping[str, Any], add_files: Callable[[Path], None] | None) -> None:
     content = {"format": FORMAT, **OF_NO_RUN, **description}
+    apart.unmark(folder)
     with atomic_write(folder / DESCRIPTION) as stream:
         json.dump({**content, "crc32": _checksum(content)}, stream, indent=2)
     with disk_errors(path):
@@ -192,7 +202,9 @@ def check_names(path: Path, wanted: Mapping[str, Tensor], saved: Mapping[str, tu
 
 
 def _open(path: Path) -> ShardReader:
-    return ShardReader(path, _read_description(path, CheckpointFiles).files)
+    records = _read_description(path, CheckpointFiles).files
+    apart.check_parts(path, records)
+    return ShardReader(path, records)
 
 
 def _read_description(path: Path, part: type[T]) -> T:

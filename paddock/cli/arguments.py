@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
@@ -21,6 +24,7 @@ from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
+from paddock.launch.placement.find import placed
 
 Options = TypeVar("Options")
 
@@ -42,7 +46,7 @@ def parse(options: type[Options], verb: str, arguments: list[str], aliases: Sequ
     if not _asks_help(arguments):
         Page.of(prog, options, aliases).check(arguments)
     with in_our_words(prog):
-        return tyro.cli(options, prog=prog, args=arguments, description=description)
+        return _checked(tyro.cli(options, prog=prog, args=arguments, description=description))
 
 
 def parse_recipe_command(
@@ -93,6 +97,7 @@ def apply_flags(
     if section := asked_section(flags):
         print(section_page(recipe, section))
         raise SystemExit(0)
+    words = [name, *flags]
     flags, notes = translate(node_range(flags), recipe)
     flags = normalise(flags, type(recipe))
     parts = {"options": mirror(options()), "launch": mirror(launch), "body": mirror(recipe)}
@@ -116,14 +121,41 @@ def apply_flags(
         if asks_help:
             print(alias_page())
         raise
+    starts = not (verb.startswith("check") or getattr(parsed.options, "dry_run", False))
+    launch = place(LaunchOptions(**vars(parsed.launch)), flags, [*verb.split(), *words] if starts else None)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return RecipeCommand(
         name,
         type(recipe)(**plain(parsed.body, type(recipe))),
-        options(**vars(parsed.options)),
-        LaunchOptions(**vars(parsed.launch)),
+        _checked(options(**vars(parsed.options))),
+        launch,
     )
+
+
+def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) -> LaunchOptions:
+    """The machines and processes that flags and environment ask for, counted. Several that are only simulated are
+    started here with the same `command`, and the process ends with them; without one, nothing is about to start."""
+    given = {word.partition("=")[0].replace("_", "-") for word in flags if word.startswith("--")}
+    launch, notes = placed(launch, given, os.environ)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    if launch.simulate_nodes is not None and command is not None:
+        from paddock.launch.starters.simulated import simulate
+
+        raise SystemExit(simulate(command, launch))
+    return launch
+
+
+def _checked(options: Options) -> Options:
+    """The options of a verb, none of which is an address where only a path will do: it would become a folder `s3:`."""
+    for name, value in vars(options).items():
+        if isinstance(value, Path) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
+            what = f"--{name.replace('_', '-')} {value.parts[0]}//…"
+            raise ConfigError(
+                what, why="here only a path of this machine will do", fix="give a path, and copy the file"
+            )
+    return options
 
 
 def _asks_help(arguments: list[str]) -> bool:

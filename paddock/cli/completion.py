@@ -77,7 +77,7 @@ def all_commands() -> Iterator[Command]:
     of_recipes = {flag.name: flag for flag in _flags_of_recipes()}
     yield Command("help", subverbs=list(VERBS))
     for verb in VERBS:
-        module = import_module(f"paddock.cli.{verb}")
+        module = import_module(f"paddock.cli.{verb.replace('-', '_')}")
         own = {
             name: each
             for name, each in vars(module).items()

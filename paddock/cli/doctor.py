@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from paddock.cli.arguments import parse
+from paddock.cli.arguments import parse, place
 from paddock.errors import ConfigError
-from paddock.launch.options import LaunchOptions
+from paddock.launch.options import LaunchOptions, node_range
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
@@ -49,12 +49,19 @@ class DoctorOptions:
                 f"{given[0]} is about a job of several processes, and would be ignored",
                 fix="say how many: --nproc-per-node N, or --nnodes M with --node-rank and --master-addr",
             )
+        if self.launch.elastic:
+            raise ConfigError(
+                f"--nnodes {self.launch.min_nodes}:{self.launch.nnodes} leaves open which machines are meant",
+                why="they are looked at together",
+                fix="say how many there are now: --nnodes N with --node-rank",
+            )
         if self.launch.nnodes > 1 and self.launch.preflight == "off":
             raise ConfigError("--preflight off leaves nothing to do", why="this is the preflight", fix="leave it out")
 
 
 def main(arguments: list[str]) -> None:
-    options = parse(DoctorOptions, "doctor", arguments)
+    options = parse(DoctorOptions, "doctor", node_range(arguments))
+    options = replace(options, launch=place(options.launch, arguments, ["doctor", *arguments]))
     options.check()
     from rich.console import Console
 
@@ -67,8 +74,8 @@ def main(arguments: list[str]) -> None:
 
         with phase("looking at this machine"):
             report, table = diagnose(), render
-    if options.launch.node_rank:
-        print(f"machine {options.launch.node_rank} is ready; machine 0 has the report", file=sys.stderr)
+    if report.get("machine"):
+        print(f"machine {report['machine']} is ready; machine 0 has the report", file=sys.stderr)
     elif options.json:
         print(json.dumps(report, indent=2))
     else:

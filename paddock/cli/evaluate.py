@@ -29,9 +29,9 @@ class EvaluateOptions:
     measured on a part of its corpus (--split test), on any text (--text) and by LAMBADA (--lambada); with one of the
     last two before --help, the settings of that are listed."""
 
-    text: Path | None = None
+    text: str | None = None
     """Language models: the perplexity of this file of text, by token, word and byte; --evaluate.stride slides."""
-    lambada: Path | None = None
+    lambada: str | None = None
     """Language models: LAMBADA, from a file of JSON lines {"text": …}: how often the last word is found; --data.form
     says what counts as found."""
     missed: Path | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from paddock.cli.arguments import parse
+from paddock.cli.arguments import parse, place
 from paddock.launch.options import LaunchOptions
 from paddock.phases import STARTING, phase
 
@@ -119,7 +119,8 @@ def main(arguments: list[str]) -> None:
     )
     alone = len(options.prompt) * options.num_return_sequences == 1 and options.prompt_file is None
     live = sys.stdout.isatty() and not options.json and options.output is None and alone
-    texts = continue_text(job, options.launch, options.output, live=live)
+    launch = place(options.launch, arguments, ["generate", *arguments])
+    texts = continue_text(job, launch, options.output, live=live)
     if options.output is not None:
         if count := sum(1 for _ in texts):
             print(f"{count} texts: {options.output}", file=sys.stderr)

@@ -12,8 +12,8 @@ import sys
 from importlib import import_module
 
 from paddock import __version__
+from paddock.cores import begin_watching
 from paddock.errors import ConfigError, DataError, UserError, did_you_mean, shown
-from paddock.launch.threads import begin_watching
 from paddock.phases import is_live, speaks
 from paddock.process import claim, leave, machine_lacks
 from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
@@ -35,6 +35,8 @@ VERBS = {
     "runs": "the runs that are there: list, show, compare, plot, remove",
     "report": "a page on one run or several, with their curves; also as SVG, PNG, CSV, JSON",
     "zoo": "the recipes that come with Paddock; contributions made, checked and wrapped",
+    "ranktable": "rank tables of several servers: made, joined, checked",
+    "launch": "start a command on a cluster: SLURM, Kubernetes, ssh, containers",
     "doctor": "what this machine has, and whether the machines of a job fit together",
     "recipe": "print a recipe with what its fields mean, or copy it to change it",
     "cache": "what is kept for next time, how large and how old it is; cleaning it",

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,14 +17,9 @@ from paddock.errors import ConfigError, did_you_mean
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
-    from paddock.reporting.comparison import Beside
-    from paddock.reporting.details import RunDetails
-    from paddock.reporting.listing import RunEntry
     from paddock.reporting.tidying import Plan
     from paddock.telemetry.drawing.plots import Plot
 
-LONGEST_REASON = 120
-"""Characters of what is damaged, in a list."""
 Runs = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN…")]
 Folders = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR…")]
 
@@ -184,104 +177,33 @@ def overview() -> str:
 def list_(arguments: list[str]) -> None:
     options = parse(ListOptions, "runs list", arguments)
     from paddock.jobs.runs import list_runs, places_of_runs
+    from paddock.reporting.text import list_page
 
     found = list_runs(options.folders, states=options.state, recipe=options.recipe, sort=options.sort)
     if options.json:
         print(json.dumps([run.to_dict() for run in found], ensure_ascii=False))
     elif found:
-        print(list_page(found))
+        room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(list_page(found, room))
     else:
         where, asks = " or ".join(places_of_runs(options.folders)), options.state or options.recipe
         print(f"there is no run in {where}" + (" of that kind" if asks else ""), file=sys.stderr)
 
 
-def list_page(runs: Sequence[RunEntry]) -> str:
-    """A row for every run, with as many columns as the terminal has room for."""
-    head = ["run", "state", "recipe", "steps", "loss", "best", "speed", "size", "age"]
-    rows = [head, *(_list_row(run) for run in runs)]
-    lines = table(rows, right=(3, 4, 7, 8), expendable=(6, 5, 8, 2, 7))
-    damaged = [f"damaged: {run.name}: {shortened(run.why)}" for run in runs if run.state == "damaged"]
-    return "\n".join([*lines, *damaged])
-
-
-def shortened(text: str) -> str:
-    """The beginning of what `show` says whole."""
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
-
-
-def _list_row(run: RunEntry) -> list[str]:
-    from paddock.reporting.page import cells_of
-
-    recipe, state, steps, loss, best, speed, size = cells_of(run)
-    age = show.duration(max(round(time.time() - run.changed), 0))
-    return [run.name, state, recipe, steps, loss, best, speed, size, age]
-
-
-def table(rows: Sequence[Sequence[str]], right: Sequence[int] = (), expendable: Sequence[int] = ()) -> list[str]:
-    """Rows as lines. On a terminal that is too narrow, columns are left out, the most expendable first."""
-    columns = list(range(len(rows[0])))
-    widths = [max(len(row[column]) for row in rows) for column in columns]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for column in expendable:
-        if room is not None and sum(widths[one] + 2 for one in columns) - 2 > room:
-            columns.remove(column)
-
-    def line(row: Sequence[str]) -> str:
-        cells = [
-            row[column].rjust(widths[column]) if column in right else row[column].ljust(widths[column])
-            for column in columns
-        ]
-        return "  ".join(cells).rstrip()
-
-    return [line(row) for row in rows]
-
-
 def show_(arguments: list[str]) -> None:
     options = parse(ShowOptions, "runs show", arguments)
     from paddock.reporting.details import look_at
+    from paddock.reporting.text import show_page
     from paddock.telemetry.records import plain
 
     found = look_at(options.run)
     print(json.dumps(plain(found.to_dict()), ensure_ascii=False) if options.json else show_page(found))
 
 
-def show_page(found: RunDetails) -> str:
-    """What a run is and has, section by section."""
-    from paddock.alignment.comparison.comparability import word
-    from paddock.telemetry.logfile import general
-
-    run = found.entry
-    steps = f"{run.step:,}" + (f" of {run.total_steps:,}" if run.total_steps else "")
-    rows = [("state", run.state + (f": {run.why}" if run.why else "")), ("recipe", run.recipe or "–"), ("steps", steps)]
-    if found.holder is not None:
-        holder = found.holder
-        rows.append(("process", f"{holder.pid} on {holder.host}, since {holder.since}: paddock {holder.verb}"))
-    if run.best is not None:
-        rows.append(("best", f"{run.measure} {general(run.best)} at step {run.best_step:,}"))
-    rows += [(name, word(value)) for name, value in found.facts.items()]
-    rows.append(("size", show.bytes_(run.bytes)))
-    lines = [run.name, *(f"  {name:<18} {value}" for name, value in rows)]
-    if found.last:
-        lines += ["", "newest numbers", *(f"  {name:<36} {general(value)}" for name, value in found.last.items())]
-    if found.attempts:
-        lines += ["", "attempts"]
-        for one in found.attempts:
-            versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
-            count = f"{one.processes} process{'es' if one.processes > 1 else ''}" if one.processes else "unknown"
-            lines.append(f"  {one.number:>3}  {count}{f' on {one.device}' if one.device else ''}; {versions}")
-            lines += [f"       {one.command}"] if one.command else []
-    if found.checkpoints:
-        lines += ["", "checkpoints"]
-        for saved in found.checkpoints:
-            lines.append(f"  {saved.name}  {show.bytes_(saved.bytes):>9}  {' and '.join(saved.names)}".rstrip())
-    if found.last_words:
-        lines += ["", "last words", *(f"  {line}" for line in found.last_words)]
-    return "\n".join([*lines, "", *(f"next: {command}" for command in found.next)])
-
-
 def compare(arguments: list[str]) -> None:
     options = parse(CompareOptions, "runs compare", arguments)
     from paddock.jobs.runs import compare_runs
+    from paddock.reporting.text import compare_page
     from paddock.telemetry.records import plain
 
     found = compare_runs(options.runs)
@@ -291,23 +213,6 @@ def compare(arguments: list[str]) -> None:
     print(compare_page(found, options.all))
     for name in found.silent:
         print(f"note: {name} says nothing of its recipe", file=sys.stderr)
-
-
-def compare_page(found: Beside, shows_all: bool) -> str:
-    """The differences, then the numbers; a star is at the best one of a row."""
-    from paddock.reporting.curves import shared_names
-
-    names = shared_names([run.name for run in found.runs])
-    facts = found.facts if shows_all else found.differences
-    lines = table([["", *names], *([row.label, *row.words] for row in facts)])
-    if not shows_all:
-        same = sum(not row.differs for row in found.facts)
-        lines.append(f"the same: {', '.join(row.label for row in found.common) or 'nothing'}; {same} facts in all")
-    rows = []
-    for row in found.metrics:
-        cells = [f"{text}{' *' if place == row.leader else ''}" for place, text in enumerate(row.shown)]
-        rows.append([f"{row.name}{' (best)' if row.kind == 'best' else ''}", *cells])
-    return "\n".join([*lines, "", *table([["", *names], *rows])])
 
 
 def plot(arguments: list[str]) -> None:
@@ -386,14 +291,11 @@ def tell_plan(plan: Plan, verdict: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(plan.to_dict(), ensure_ascii=False))
         return
+    from paddock.reporting.text import plan_lines
+
     for line in plan_lines(plan):
         print(line)
     print(f"{show.bytes_(plan.bytes)} {verdict}" if plan.removals else "nothing to remove")
-
-
-def plan_lines(plan: Plan) -> list[str]:
-    rows = [[str(one.path), show.bytes_(one.bytes), one.why] for one in plan.removals]
-    return table(rows, right=(1,)) if rows else []
 
 
 def remove(plan: Plan, verb: str, *, yes: bool, as_json: bool) -> None:
@@ -419,6 +321,8 @@ def confirmed(plan: Plan, verb: str) -> bool:
             f"paddock {verb} asks before it removes anything, and there is no terminal to ask at",
             fix="add --yes" + ("" if verb == "runs rm" else ", or look first with --dry-run"),
         )
+    from paddock.reporting.text import plan_lines
+
     for line in plan_lines(plan):
         print(line, file=sys.stderr)
     print(f"remove {show.bytes_(plan.bytes)}? [y/N] ", end="", file=sys.stderr, flush=True)

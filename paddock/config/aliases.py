@@ -89,8 +89,8 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
 
 
 def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[str]:
-    """Aliases that only make sense together: Adam's two betas, the nodes of a job, an omitted global or
-    micro-batch, and the layers of a stage with their number and that of the stages."""
+    """Aliases that only make sense together: Adam's two betas, an omitted global or micro-batch, and the layers of a
+    stage with their number and that of the stages."""
     arguments, first = _take(arguments, "--adam-beta1")
     arguments, second = _take(arguments, "--adam-beta2")
     if first or second:
@@ -99,11 +99,6 @@ def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[st
     arguments, size = _take(arguments, VIRTUAL_STAGE)
     if size:
         arguments += _interleave(size, arguments, recipe)
-    arguments, addresses = _take(arguments, "--node-ips")
-    num_nodes = _value_of(arguments, "--nnodes")
-    if addresses and num_nodes not in (None, "1"):
-        nodes = addresses.split(",")[: _whole("--num-nodes", num_nodes or "1")]
-        arguments += ["--node-rank", str(_own_position(nodes)), "--master-addr", nodes[0]]
     arguments = _model_zoo(_machines(arguments), recipe)
     # As in those systems: a micro-batch without a global batch means micro × data, and the reverse.
     if used & {"--micro-batch-size", PER_RANK} and "--batch.global" not in arguments:
@@ -211,22 +206,3 @@ def _whole(flag: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:10]) <= MOST or len(text) > 10:
         raise bad_value(flag, text, f"it should be a whole number from 1 to {MOST:,}")
     return int(text)
-
-
-def _own_position(addresses: list[str]) -> int:
-    """Which of these addresses is this host's own: the one that a socket can be bound to."""
-    import socket  # a help page starts sooner without it
-
-    for position, address in enumerate(addresses):
-        with socket.socket() as probe:
-            try:
-                probe.bind((address, 0))
-            except (OSError, ValueError, TypeError):  # no address of ours; or no address at all, which Python finds
-                continue
-            return position
-    raise bad_value(
-        "--node-ips",
-        ",".join(addresses),
-        "none of them is an address of this host",
-        "run this on one of the nodes",
-    )

@@ -101,7 +101,7 @@ MEGATRON = [
     keep(VIRTUAL_STAGE, "--parallel.schedule interleaved, with --parallel.stages of that many layers"),
     rename("--num-gpus-per-node", "nproc-per-node"),
     rename("--num-nodes", "nnodes"),
-    keep("--node-ips", "--node-rank and --master-addr, when there are several nodes"),
+    keep("--node-ips", "the same here: all machines, of which each finds its own place"),
     rename("--ctrl-port", "master-port"),
     Alias(
         ("--dataset", "--data-path"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from paddock.config.recipe import Recipe
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, bad_value
+from paddock.objects.address import Address, is_address
 from paddock.parallel.config import Layout, derive_layout, divisors
 from paddock.parallel.legality import (
     check_compile,
@@ -25,6 +26,7 @@ from paddock.tasks.registry import rules_of_task, task_entry
 from paddock.training.batch import BatchPlan, evaluation_batch, plan_batch
 from paddock.training.config import EvaluateConfig
 from paddock.training.schedule import warmup_steps
+from paddock.versions import redacted
 
 Rule = Callable[[Recipe, int], str]
 """A rule over a recipe and a number of processes: it returns what holds, or raises."""
@@ -181,6 +183,17 @@ def _advice(recipe: Recipe, plan: BatchPlan) -> str:
     return "set " + " or ".join(f"--batch.micro {share // count} ({count} micro-batches)" for count in legal)
 
 
+def _addresses(recipe: Recipe, world: int) -> str:
+    for field, place in (("data.cache", recipe.data.cache), ("log.file", recipe.log.file)):
+        if is_address(place):
+            raise bad_value(field, redacted([str(place)])[0], "it is a place of this machine", "give a path")
+    sections = [recipe.data, recipe.tokenizer, recipe.checkpoint]
+    values = [value for section in sections for value in section.model_dump().values()]
+    words = [word for value in values for word in (value if isinstance(value, tuple) else (value,))]
+    found = [str(Address.parse(word)) for word in words if is_address(word)]
+    return f"read from {', '.join(found)}" if found else "none"
+
+
 def _length(recipe: Recipe, world: int) -> str:
     limits = {name: getattr(recipe.train, name) for name in ("steps", "samples", "epochs")}
     given = [f"{value} {name}" for name, value in limits.items() if value is not None]
@@ -269,6 +282,7 @@ def _evaluation(recipe: Recipe, world: int) -> str:
 LAYOUT_RULES = ("layout", "tensor", "pipeline", "shard", "device", "batch")
 
 RULES: list[tuple[str, Rule]] = [
+    ("addresses", _addresses),
     ("layout", _layout),
     ("tensor", _tensor),
     ("pipeline", _pipeline),

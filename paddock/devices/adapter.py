@@ -36,6 +36,22 @@ class Packed(Protocol):
 
 
 @dataclass(frozen=True)
+class ContainerAccess:
+    """What `docker run` or `podman run` has to be told for a container to see devices of the host."""
+
+    every: tuple[str, ...] = ()
+    """Device files for each of the devices that are used; {n} is its number."""
+    devices: tuple[str, ...] = ()
+    """Device files that all of them need."""
+    mounts: tuple[str, ...] = ()
+    """The driver's files, which must be those of the host: read only, at the same place."""
+    docker: tuple[str, ...] = ()
+    """Options for docker alone."""
+    podman: tuple[str, ...] = ()
+    """Options for podman alone."""
+
+
+@dataclass(frozen=True)
 class DeviceAdapter:
     """One kind of accelerator. A vendor's file makes one of these and, as a rule, needs nothing else."""
 
@@ -61,6 +77,12 @@ class DeviceAdapter:
     """Whether copies from page-locked memory of the host run beside its work."""
     install: str
     """What to install to have it: completes the sentence "it needs …"."""
+    visible_devices: str | None = None
+    """The environment variable that says which of a machine's devices a process sees, numbered from 0 then."""
+    container: ContainerAccess = ContainerAccess()
+    """What a container needs to have these devices."""
+    kubernetes_resource: str | None = None
+    """What a pod asks for, one of it for each device, as the vendor's device plug-in calls it."""
     computes_on_host: bool = False
     """The host's own memory and threads do the work: nothing to copy or to wait for, and our CPU kernels apply."""
     slow_types: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)

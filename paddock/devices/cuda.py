@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.adapter import ContainerAccess, DeviceAdapter
 
 
 def _peaks(half: float, single: float, brain: bool = True) -> dict[str, float]:
@@ -23,6 +23,9 @@ CUDA = DeviceAdapter(
     fused_optimizer=True,
     pinned_memory=True,
     install="a CUDA build of torch (https://pytorch.org/get-started/locally) and NVIDIA's driver",
+    visible_devices="CUDA_VISIBLE_DEVICES",
+    container=ContainerAccess(docker=("--gpus", "all"), podman=("--device", "nvidia.com/gpu=all")),  # podman knows CDI
+    kubernetes_resource="nvidia.com/gpu",
     # Whole names, so that a slice of a card (… MIG 1g.5gb) or a weaker sister is unknown rather than wrong.
     peaks={
         r"Tesla V100-SXM2-(16|32)GB": _peaks(125, 15.7, brain=False),

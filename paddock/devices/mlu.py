@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.adapter import ContainerAccess, DeviceAdapter
 
 MLU = DeviceAdapter(
     name="mlu",
@@ -17,5 +17,10 @@ MLU = DeviceAdapter(
     float64=False,
     fused_optimizer=False,
     pinned_memory=False,
+    visible_devices="MLU_VISIBLE_DEVICES",
+    container=ContainerAccess(
+        every=("/dev/cambricon_dev{n}",), devices=("/dev/cambricon_ctl",), mounts=("/usr/bin/cnmon",)
+    ),
+    kubernetes_resource="cambricon.com/mlu",
     install="Cambricon's Neuware and torch_mlu (a wheel from Cambricon, in the version of your torch)",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.adapter import ContainerAccess, DeviceAdapter
 
 SDAA = DeviceAdapter(
     name="sdaa",
@@ -17,5 +17,7 @@ SDAA = DeviceAdapter(
     float64=False,
     fused_optimizer=False,
     pinned_memory=False,
+    visible_devices="SDAA_VISIBLE_DEVICES",
+    container=ContainerAccess(every=("/dev/tcaicard{n}",)),
     install="Tecorigin's TecoToolKit and torch_sdaa (from Tecorigin, in the version of your torch)",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.devices.adapter import DeviceAdapter
+from paddock.devices.adapter import ContainerAccess, DeviceAdapter
 
 XPU = DeviceAdapter(
     name="xpu",
@@ -16,5 +16,7 @@ XPU = DeviceAdapter(
     float64=False,  # Intel's list of known issues: Arc A-Series has none, and a kernel that needs it stops the program
     fused_optimizer=True,  # torch itself brings the kernels
     pinned_memory=True,
+    visible_devices="ZE_AFFINITY_MASK",
+    container=ContainerAccess(devices=("/dev/dri",)),
     install="an XPU build of torch (https://pytorch.org/get-started/locally) and Intel's GPU driver",
 )

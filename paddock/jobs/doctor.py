@@ -24,6 +24,7 @@ from paddock.errors import MachineError
 from paddock.files import scratch_folder
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
 
@@ -71,6 +72,7 @@ def diagnose_job(
     """What the machines and processes of a job have and reach, ready for JSON; an error that names those that are not
     ready. With a recipe they must all have the same one, and the same data; with a run directory, write there."""
     launch.check()
+    launch = located(launch)
     inspect = inspection(launch, device, {} if recipe is None else recipe.to_dict(), patience)
 
     def look() -> str:
@@ -82,7 +84,7 @@ def diagnose_job(
     with scratch_folder() as folder, agreed(launch, look, follow, inspect):
         examined = run("paddock.jobs.doctor:work", {"device": device}, launch, folder)
     machines, notes = ([], []) if inspect is None else (inspect.meeting.to_list(), inspect.notes())
-    return {"machines": machines, **examined, "notes": notes + examined["notes"]}
+    return {"machine": launch.node_rank, "machines": machines, **examined, "notes": notes + examined["notes"]}
 
 
 def _what_a_run_needs(recipe: Recipe | None, run_dir: Path | None) -> dict[str, Any]:

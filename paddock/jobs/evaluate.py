@@ -18,6 +18,7 @@ from paddock.errors import ConfigError, DataError, bad_value
 from paddock.files import atomic_write, scratch_folder
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.preflight import compared
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
@@ -31,6 +32,7 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, missed: Path | None = None) 
     from paddock.devices import select
 
     launch.check()
+    launch = located(launch)
     if missed is not None:
         _check_missed(recipe, missed)
     if recipe.checkpoint.load is None:

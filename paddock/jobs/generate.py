@@ -26,6 +26,7 @@ from paddock.inference.generation.text_generator import Continuation, TextGenera
 from paddock.inference.trained import read_trained_config
 from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.preflight import compared
 from paddock.launch.run import run
 from paddock.objects.address import is_address
@@ -111,6 +112,7 @@ def continue_text(
     only one, is shown on standard output as it comes."""
     job.check()
     launch.check()
+    launch = located(launch)
     if is_address(job.source):
         job = replace(job, source=str(source_path(job.source)))  # once: all processes take the same
     asked = {**job.settings(), "parallel": job.parallel}

@@ -7,7 +7,7 @@ from pathlib import Path
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, nearest
-from paddock.jobs.train import has_checkpoint
+from paddock.jobs.attempt import has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address

@@ -36,6 +36,8 @@ class Policy:
     """Seconds of silence after which a machine is lost."""
     elastic: bool = False
     """Machines come and go, and have no numbers of their own."""
+    name: str = ""
+    """Of an elastic job: what tells it from others."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

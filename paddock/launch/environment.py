@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
+from paddock.cores import busy_since_the_beginning
 from paddock.launch.options import LaunchOptions
 from paddock.parallel.rendezvous import interface_towards, place_in_job
+from paddock.process import is_ours
 
 
 def under_torchrun() -> bool:
@@ -23,11 +27,12 @@ def world_of(options: LaunchOptions) -> int:
 def process_counts(options: LaunchOptions) -> dict[str, int]:
     """How many processes on how many machines there are or will be, and their threads where that was decided, as launch
     options that start as many again."""
+    threads = {} if options.threads is None else {"threads": options.threads}
     if not under_torchrun():
-        threads = {} if options.threads is None else {"threads": options.threads}
         return {"nproc_per_node": options.nproc_per_node, "nnodes": options.nnodes, **threads}
     place = place_in_job()
-    return {"nproc_per_node": place.local_world_size, "nnodes": place.world_size // place.local_world_size}
+    nodes = place.world_size // place.local_world_size
+    return {"nproc_per_node": place.local_world_size, "nnodes": nodes, **threads}
 
 
 def num_cores() -> int:
@@ -35,6 +40,30 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def threads_for(cores: int, processes: int, others: float | None) -> int:
+    """Threads of each process: the cores that are free, shared out."""
+    free = cores if others is None else round(cores - others)
+    return max(1, free // processes)
+
+
+def with_threads(options: LaunchOptions, usual: int) -> LaunchOptions:
+    """The options with a number of threads: the one that was asked for, else what is free now, up to the `usual`
+    number. What the user or torchrun has set in the environment stays.
+
+    Threads of one product wait for each other. Where one of two has to share its core, both crawl: on a loaded machine
+    two gave a fifth of the speed of one.
+    """
+    if options.threads is not None or "OMP_NUM_THREADS" in os.environ or under_torchrun() or not is_ours():
+        return options
+    others = busy_since_the_beginning()
+    threads = min(usual, threads_for(num_cores(), options.nproc_per_node, others))
+    if threads < usual and others is not None:
+        each = f"{threads} thread{'' if threads == 1 else 's'} each, and not {usual}"
+        told = f"other work keeps {others:.1f} of {num_cores()} cores busy, so that processes get {each}"
+        print(f"note: {told}; --threads says otherwise", file=sys.stderr)
+    return replace(options, threads=threads)
 
 
 def worker_environment(options: LaunchOptions) -> dict[str, str]:
@@ -46,7 +75,22 @@ def worker_environment(options: LaunchOptions) -> dict[str, str]:
         # Left alone, gloo takes the interface of the host name, which can be open to others, slow or firewalled.
         wanted["GLOO_SOCKET_IFNAME"] = interface
     asked = {"OMP_NUM_THREADS"} if options.threads is not None else set()
-    return {name: value for name, value in wanted.items() if name not in os.environ or name in asked}
+    return {name: value for name, value in wanted.items() if name not in os.environ or name in asked} | _devices_to_see(
+        options
+    )
+
+
+def _devices_to_see(options: LaunchOptions) -> dict[str, str]:
+    """So that process N of this machine has the Nth of the devices that a rank table names. Whatever the user has
+    set, the table is what all machines go by."""
+    from paddock.devices import all_adapters
+    from paddock.launch.placement.find import devices_of
+
+    devices = devices_of(options)
+    if devices is None:
+        return {}
+    variables = [adapter.visible_devices for adapter in all_adapters() if adapter.visible_devices is not None]
+    return dict.fromkeys(variables, ",".join(map(str, devices)))
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from paddock.errors import MachineError, UserError
 from paddock.launch.council import SECONDS_TO_MEET
 from paddock.launch.keeper import Keeper, is_orphaned
+from paddock.launch.membership import join_job, tell_of_refusals
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.messages import error_from_json, error_to_json
 from paddock.parallel.rendezvous import connect_store, could_not_meet, is_own_address, listen
@@ -72,9 +73,24 @@ def agreed(
 
 @contextmanager
 def meeting_place(options: LaunchOptions) -> Iterator[tuple[TCPStore, bool]]:
-    """A client of the store of a job on several machines, at the address that was named and nowhere else; and whether
-    this machine has just made it. Machine 0 does, in a process of its own (`keeper`), unless the one of a launcher that
-    died here still serves the job; of an elastic job, the first that has the address."""
+    """A client of the store of a job on several machines, to which this launcher belongs; and whether this machine has
+    just made it."""
+    from torch.distributed import DistError
+
+    with _store_of_job(options) as (store, leads):
+        try:
+            if not options.elastic:  # one has a name, by which its machines know it
+                join_job(store, options)
+        except DistError as error:
+            raise could_not_meet(f"{store.host}, port {store.port}", error) from error
+        yield store, leads
+
+
+@contextmanager
+def _store_of_job(options: LaunchOptions) -> Iterator[tuple[TCPStore, bool]]:
+    """A client of the store, at the address that was named and nowhere else. Machine 0 makes it, in a process of its
+    own (`keeper`), unless the one of a launcher that died here still serves the job; of an elastic job, the first that
+    has the address."""
     address, port = options.master_addr or "", options.master_port or DEFAULT_PORT
     timeout = timedelta(seconds=SECONDS_TO_MEET)
     is_there = is_own_address(address) if options.elastic else options.node_rank == 0
@@ -170,7 +186,9 @@ def _hear_from(store: TCPStore, node: int) -> _Outcome:
     deadline = time.monotonic() + SECONDS_TO_MEET
     fix = f"start the same command there, with --node-rank {node}"
     with announced(f"waiting for machine {node}: {fix}"):
+        refusals = 0
         while not store.check([f"paddock/here/{node}"]):
+            refusals = tell_of_refusals(store, refusals)
             if time.monotonic() > deadline:
                 what = f"machine {node} did not come within {SECONDS_TO_MEET} s"
                 return _Outcome(0, error=MachineError(what, fix=fix))

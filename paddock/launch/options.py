@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from paddock.errors import bad_value
@@ -31,6 +32,14 @@ class LaunchOptions:
     threads: int | None = None
     """Threads of each process, where the host computes. Default: OMP_NUM_THREADS if it is set, else the cores that
     other work leaves free when a run begins, shared out; a run that is resumed keeps its number."""
+    node_ips: str | None = None
+    """All machines, a,b,c: names, IPv4 or IPv6 addresses. Each finds its own place; they meet at the first."""
+    rank_table: Path | None = None
+    """A rank table (JSON of Ascend's tools): starts the ranks of this server, on the devices that it names."""
+    device_range: str | None = None
+    """With --rank-table: start these ranks, [0,8] for 0 to 7, rather than all of this server."""
+    simulate_nodes: int | None = None
+    """Try several machines on this one: a launcher for each, which meet on the loopback interface."""
     max_restarts: int = 0
     """How often it goes on from its newest checkpoint after a process or a machine has failed (fault tolerance)."""
     node_timeout: float = NODE_TIMEOUT
@@ -72,12 +81,12 @@ class LaunchOptions:
                 f"with --nnodes {self.nnodes} it is one of 0 to {self.nnodes - 1}",
                 "number the machines from 0",
             )
-        if self.nnodes > 1 and not self.master_addr:
+        if self.nnodes > 1 and not (self.master_addr or self.node_ips or self.rank_table):
             raise bad_value(
                 "--master-addr",
                 self.master_addr,
                 f"{self.nnodes} machines need a place to meet",
-                "give every machine the address of machine 0: --master-addr ADDRESS",
+                "give every machine the address of machine 0: --master-addr ADDRESS; or those of all: --node-ips A,B",
             )
         if self.nnodes == 1 and self.master_addr not in (None, *LOOPBACK):
             raise bad_value(

@@ -22,6 +22,7 @@ from paddock.errors import MachineError
 from paddock.files import disk_errors
 from paddock.launch.environment import under_torchrun
 from paddock.launch.facts import Facts, Finding, compare, listed, own_facts, refusal
+from paddock.launch.membership import tell_of_refusals
 from paddock.launch.nodes import SECONDS_BETWEEN_LOOKS, SECONDS_TO_BE_HEARD, SECONDS_TO_MEET, agreed
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.messages import error_from_json, error_to_json
@@ -29,7 +30,7 @@ from paddock.parallel.rendezvous import address_towards
 from paddock.process import announced, mortal
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch.distributed import PrefixStore, Store
 
 SECONDS_TO_REACH = 5.0
 """A machine on the same network answers in a thousandth of that."""
@@ -111,7 +112,7 @@ def compared(options: LaunchOptions, device: str, recipe: Mapping[str, Any]) -> 
         yield
 
 
-def _lead(store: Store, mine: Facts, nnodes: int, patience: float) -> Meeting:
+def _lead(store: PrefixStore, mine: Facts, nnodes: int, patience: float) -> Meeting:
     """Machine 0: hear what all have, compare, let them try each other, and tell."""
     store.set("facts/0", mine.to_json())
     missing = _wait_for(store, {node: f"facts/{node}" for node in range(nnodes)}, patience, _come)
@@ -161,16 +162,17 @@ def _absent(node: int, patience: float) -> Finding:
 
 
 def _wait_for(
-    store: Store, keys: Mapping[int, str], patience: float, words: Callable[[Sequence[int]], str]
+    store: PrefixStore, keys: Mapping[int, str], patience: float, words: Callable[[Sequence[int]], str]
 ) -> list[int]:
     """Until all keys are there, or for so long; gives those that are not."""
     deadline = time.monotonic() + patience
-    missing = list(keys)
+    missing, refusals = list(keys), 0
     while missing and time.monotonic() < deadline:
         with announced(words(missing)):
             count = len(missing)
             while len(missing) == count and time.monotonic() < deadline:
                 missing = [node for node in missing if not store.check([keys[node]])]
+                refusals = tell_of_refusals(store.underlying_store, refusals)
                 if len(missing) == count:
                     time.sleep(SECONDS_BETWEEN_LOOKS)
     return missing

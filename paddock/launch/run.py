@@ -20,6 +20,7 @@ from paddock.launch.attempts import Job, run_attempts
 from paddock.launch.council import Policy
 from paddock.launch.environment import under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import located
 from paddock.launch.target import check_target, resolve
 from paddock.phases import STARTING, phase
 from paddock.plugins import modules_for_workers
@@ -56,12 +57,14 @@ def run(
     if options.world_size == 1 and not options.max_restarts:
         with phase(STARTING, at_once=True), _threads(options):
             return resolve(target)(payload)
+    options = located(options)
     if options.elastic and node_counts is None:
         nodes = f"{options.min_nodes}:{options.nnodes}"
         raise bad_value("--nnodes", nodes, "only training goes on as machines leave and come", "give a number")
     spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
     spec |= {"modules": modules_for_workers(), "path": sys.path}
-    policy = Policy(tuple(node_counts or [options.nnodes]), options.max_restarts, options.node_timeout, options.elastic)
+    counts = tuple(node_counts or [options.nnodes])
+    policy = Policy(counts, options.max_restarts, options.node_timeout, options.elastic, options.rdzv_id or "")
     with phase(f"{STARTING} {options.nproc_per_node} process{'es' * (options.nproc_per_node > 1)}", at_once=True):
         return run_attempts(Job(spec, options, policy, run_dir))
 

@@ -193,10 +193,11 @@ class RemoteSeat(Seat):
 
 def _check_policy(theirs: Policy, mine: Policy) -> None:
     """All machines must want the same."""
-    for name, flag in (("max_restarts", "--max-restarts"), ("timeout", "--node-timeout"), ("counts", "--nnodes")):
+    flags = {"name": "--rdzv-id", "max_restarts": "--max-restarts", "timeout": "--node-timeout", "counts": "--nnodes"}
+    for name, flag in flags.items():
         if getattr(theirs, name) != getattr(mine, name):
             wanted = getattr(theirs, name)
-            raise bad_value(flag, getattr(mine, name), f"another machine of the job has {wanted}", "give all the same")
+            raise bad_value(flag, getattr(mine, name), f"the job that meets there has {wanted}", "give all the same")
 
 
 @contextmanager

@@ -80,16 +80,16 @@ def fetch(
     folder: Path,
     title: str,
     complete: Callable[[Path], None] = lambda folder: None,
-) -> None:
+) -> bool:
     """Fill a folder that is not there yet. Of several processes that want it at once, one does, and the others wait.
-    `complete` may add to it before it gets its name."""
+    `complete` may add to it before it gets its name. Whether it was this one."""
     unfinished = folder.with_name(f".{folder.name}-{_digest(title, entries)}{UNFINISHED}")
     places = {_inside(unfinished, entry.key, below): entry for entry in entries}
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder.with_name(f".{folder.name}.lock"), title):
         if folder.is_dir():
-            return
+            return False
         for other in folder.parent.glob(f".{escape(folder.name)}-*{UNFINISHED}"):
             if other != unfinished:  # of what has changed there since
                 shutil.rmtree(other, ignore_errors=True)
@@ -110,6 +110,7 @@ def fetch(
             complete(unfinished)
             sync_tree(unfinished)
             os.rename(unfinished, folder)
+        return True
 
 
 def _digest(title: str, entries: Sequence[Entry]) -> str:

@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import struct
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import ip_address
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = timedelta(minutes=30)  # as long as torch waits for a process group
 PORTS = range(1, 2**16)
+SECONDS_FOR_A_NAME = 60
+SECONDS_BETWEEN_LOOKS = 0.5
 STORE_DESCRIPTORS = 16
 """Of files: what a store opens for itself, its first client on both sides, and some to spare."""
 SIOCGIFADDR = 0x8915  # <linux/sockios.h>: the IPv4 address of an interface
@@ -104,6 +107,7 @@ def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPS
     from torch.distributed import DistError, TCPStore
 
     where = f"{address}, port {port}"
+    _await_name(address)
     _check_descriptors()
     try:
         with mortal(), announced(f"waiting for whoever serves the job's store at {where}"):
@@ -112,8 +116,32 @@ def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPS
         raise could_not_meet(where, error) from error
 
 
+def _await_name(address: str) -> None:
+    """Until a name is known: of a machine that is being started it is so a moment later. torch's store would look for
+    it as long as for the machine."""
+    deadline = time.monotonic() + SECONDS_FOR_A_NAME
+    while True:
+        try:
+            socket.getaddrinfo(address, None)
+            return
+        except (OSError, UnicodeError) as error:
+            if time.monotonic() >= deadline:
+                raise MachineError(
+                    f"no host is known as {address}",
+                    why=str(error),
+                    fix="check the address of machine 0: --master-addr, or the first of --node-ips",
+                ) from error
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
 def could_not_meet(where: str, error: Exception) -> MachineError:
     """What to say when the store cannot be opened or reached, or has gone, or not everybody came."""
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return MachineError(
+            f"the processes could not meet at {where}",
+            why="the port is in use: another process listens there, such as another job, or a machine 0 of this one",
+            fix="give all machines of this job another port: --master-port",
+        )
     return machine_lacks(error) or MachineError(
         f"the processes could not meet at {where}",
         why=(str(error).splitlines() or [type(error).__name__])[0],
@@ -208,11 +236,11 @@ def interface_towards(address: str) -> str | None:
     names = [name for _, name in socket.if_nameindex()]
     if ours.is_loopback:
         return next((name for name in names if name in ("lo", "lo0")), None)
-    return next((name for name in names if ours.packed in _addresses_of(name)), None)
+    return next((name for name in names if ours.packed in interface_addresses(name)), None)
 
 
-def _addresses_of(interface: str) -> list[bytes]:
-    """As far as Linux tells."""
+def interface_addresses(interface: str) -> list[bytes]:
+    """The addresses of a network interface, packed, as far as Linux tells."""
     found = []
     try:
         import fcntl

@@ -17,7 +17,9 @@ from paddock.config.load import read_values
 from paddock.documents import Document, Natural, read_document, shape_json
 from paddock.errors import ConfigError, DataError, UserError, nearest
 from paddock.files import user_path
+from paddock.telemetry import format as show
 from paddock.telemetry.jsonl import ATTEMPT, AttemptBegins, read_tail
+from paddock.telemetry.logfile import general
 from paddock.telemetry.records import Record, metrics_of
 from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, LARGEST, METRICS, read_environment
 from paddock.training.run_lock import LOCK, Holder, is_held
@@ -90,6 +92,20 @@ def is_run(path: Path) -> bool:
         return (path / LOCK).is_file() and bool(read_document(path / LOCK, Holder, max_bytes=LARGEST))
     except DataError:  # others have locks, too
         return False
+
+
+def cells_of(entry: RunEntry) -> list[str]:
+    """What a table says of a run, behind its name: recipe, state, steps, loss, best, speed, size."""
+    steps = f"{entry.step:,}" + (f"/{entry.total_steps:,}" if entry.total_steps else "")
+    return [
+        entry.recipe or "–",
+        entry.state,
+        "–" if entry.state == "damaged" else steps,
+        "–" if entry.loss is None else general(entry.loss),
+        "–" if entry.best is None else f"{entry.measure} {general(entry.best)}",
+        "–" if entry.speed is None else f"{show.rate(entry.speed)} {entry.speed_unit}",
+        show.bytes_(entry.bytes),
+    ]
 
 
 def find_runs(folders: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from paddock import __version__
 from paddock.reporting.curves import Axis, common_axes
 from paddock.reporting.figures import View, figure_of, smoothing_of
-from paddock.reporting.listing import RunEntry
+from paddock.reporting.listing import cells_of
 from paddock.reporting.report import Report
 from paddock.telemetry import format as show
 from paddock.telemetry.drawing import pages
@@ -77,20 +77,6 @@ def _runs(report: Report) -> list[str]:
         return []
     top = "".join(f"<th>{name}</th>" for name in head)
     return [f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>']
-
-
-def cells_of(entry: RunEntry) -> list[str]:
-    """What a table says of a run, behind its name: recipe, state, steps, loss, best, speed, size."""
-    steps = f"{entry.step:,}" + (f"/{entry.total_steps:,}" if entry.total_steps else "")
-    return [
-        entry.recipe or "–",
-        entry.state,
-        "–" if entry.state == "damaged" else steps,
-        "–" if entry.loss is None else general(entry.loss),
-        "–" if entry.best is None else f"{entry.measure} {general(entry.best)}",
-        "–" if entry.speed is None else f"{show.rate(entry.speed)} {entry.speed_unit}",
-        show.bytes_(entry.bytes),
-    ]
 
 
 def swatch(number: int) -> str:

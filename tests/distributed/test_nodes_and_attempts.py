@@ -16,8 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from paddock.checkpoint.directory import find_checkpoint
+from paddock.checkpoint.storage import saved_tensors
 from paddock.data.language.embedded import embedded_documents
+from paddock.errors import DataError
 from paddock.telemetry.jsonl import read_metrics
+from paddock.testing.processes import reserved_port
 from paddock.testing.tiny import TINY, losses
 
 Done = list[tuple[int, str]]
@@ -63,6 +67,66 @@ def test_two_nodes_on_one_filesystem_share_a_run_directory(named: bool, tmp_path
     assert "step     6/6" in done[0][1] and done[1][1] == ""
 
 
+def test_simulated_nodes_give_the_losses_of_one_process(trained_run: Path, tmp_path: Path) -> None:
+    """One command on one machine: two launchers, one run directory, the output of the first."""
+    command = [sys.executable, "-m", "paddock", "train", *TINY, "--simulate-nodes", "2", "--run-dir", "runs/one"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("step     6/6  loss") == 1
+    run_dir = tmp_path / "runs" / "one"
+    assert losses(run_dir) == pytest.approx(losses(trained_run), rel=1e-5)
+    processes = json.loads((run_dir / "environment.json").read_text())["processes"]
+    assert (processes["nproc_per_node"], processes["nnodes"]) == (1, 2)
+
+
+def test_an_error_of_simulated_nodes_is_told_with_its_exit_code(tmp_path: Path) -> None:
+    bad = ["--optimizer.lr", "1e30", "--optimizer.clip", "None", "--schedule.warmup", "0", "--checkpoint.every", "None"]
+    command = [sys.executable, "-m", "paddock", "train", *TINY, *bad, "--simulate-nodes", "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 5, done.stderr
+    assert "\nerror: " in done.stderr
+
+
+def rank_table(folder: Path) -> Path:
+    """Of two servers with a device each, which are both this machine."""
+    servers = []
+    for rank in (0, 1):
+        devices = [{"device_id": "0", "device_ip": f"192.1.27.{rank + 6}", "rank_id": str(rank)}]
+        servers.append({"server_id": f"127.0.0.{rank + 1}", "device": devices, "host_nic_ip": "reserve"})
+    table = {"version": "1.0", "server_count": "2", "server_list": servers, "status": "completed"}
+    (folder / "table.json").write_text(json.dumps(table))
+    return folder / "table.json"
+
+
+@pytest.mark.parametrize("form", ["MindFormers' rank table", "LiBai's variables", "SLURM's step"])
+def test_the_forms_in_which_users_start_two_nodes(form: str, trained_run: Path, tmp_path: Path) -> None:
+    """The same command on both, with what those systems say of a node; the losses are those of one process."""
+    command = [sys.executable, "-m", "paddock", "train", *TINY, "--steps", "2", "--run-dir", "runs/one"]
+    command += ["--schedule.decay-steps", "6"]
+    with reserved_port() as port:
+        flags: list[list[str]] = [[], []]
+        variables: list[dict[str, str]] = [{}, {}]
+        if form == "MindFormers' rank table":
+            table = ["--rank-table", str(rank_table(tmp_path)), "--master-port", str(port), "--device-range"]
+            flags = [[*table, "[0,1]"], [*table, "[1,2]"]]
+        elif form == "LiBai's variables":
+            place = {"NODE": "2", "ADDR": "127.0.0.1", "PORT": str(port)}
+            variables = [{**place, "NODE_RANK": str(rank)} for rank in (0, 1)]
+        else:
+            flags = [["--master-port", str(port)]] * 2
+            step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "127.0.0.[1-2]"}
+            step |= {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+            variables = [{**step, "SLURM_NODEID": str(rank)} for rank in (0, 1)]
+        nodes = [
+            subprocess.Popen([*command, *own], cwd=tmp_path, env=os.environ | said, stderr=subprocess.PIPE, text=True)
+            for own, said in zip(flags, variables, strict=True)
+        ]
+        words = [node.communicate()[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], words
+    assert losses(tmp_path / "runs" / "one") == pytest.approx(losses(trained_run)[:2], rel=1e-5)
+    assert ("note: node 1 of 2, which meet at 127.0.0.1" in words[1]) == ("rank table" not in form)
+
+
 def test_a_run_directory_that_is_taken_is_refused_on_every_node(trained_run: Path, tmp_path: Path) -> None:
     before = sorted(path.name for path in trained_run.rglob("*"))
     done = on_two_nodes("--run-dir", str(trained_run), folders=[tmp_path, tmp_path])
@@ -79,7 +143,6 @@ def test_nodes_without_a_common_filesystem_prepare_their_own_data(tmp_path: Path
     folders, caches = ([tmp_path / f"{what}{rank}" for rank in (0, 1)] for what in ("node", "cache"))
     for folder in folders:
         folder.mkdir()
-    # No checkpoint is written to the end: all processes write it into one folder.
     bad = "--checkpoint.every", "None", "--optimizer.lr", "1e30", "--optimizer.clip", "None", "--schedule.warmup", "0"
     done = on_two_nodes(*bad, folders=folders, caches=caches)
     assert [code for code, _ in done] == [5, 5], done
@@ -88,6 +151,34 @@ def test_nodes_without_a_common_filesystem_prepare_their_own_data(tmp_path: Path
     assert (run_dir / "config.yaml").exists()
     assert [path.name for path in (folders[1] / "runs").iterdir()] == [run_dir.name]
     assert [path.name for path in (folders[1] / "runs" / run_dir.name / "errors").iterdir()] == ["rank1.txt"]
+
+
+def test_nodes_without_a_common_filesystem_keep_their_parts(tmp_path: Path) -> None:
+    """Both say so, checkpoints lie in two places, and one that is to be loaded names the machine that has the rest."""
+    folders = [tmp_path / "node0", tmp_path / "node1"]
+    for folder in folders:
+        folder.mkdir()
+    done = on_two_nodes("--run-dir", "runs/one", "--checkpoint.every", "2", "--checkpoint.keep", "2", folders=folders)
+    assert [code for code, _ in done] == [0, 0], done
+    here, there = (folder / "runs" / "one" for folder in folders)
+    host = socket.gethostname()
+    assert "does not share runs/one with machine 0; its part of checkpoints" in done[1][1] and str(there) in done[1][1]
+    assert done[0][1].count("the machines share no storage") == 1 and f"{host}:{there}" in done[0][1]
+    kept = sorted(path.name for path in (here / "checkpoints").glob("step-*"))
+    assert kept[-1] == "step-00000006" and "step-00000002" not in kept, "the oldest one is dropped"
+    for run_dir, file in ((here, "shard-00000.safetensors"), (there, "shard-00001.safetensors")):
+        checkpoints = run_dir / "checkpoints"
+        assert sorted(path.name for path in checkpoints.glob("step-*")) == kept
+        assert [path.name for path in (checkpoints / kept[0]).glob("shard-*")] == [file]
+        assert not list(checkpoints.glob(".*")), "nothing half written, and no mark"
+    with pytest.raises(DataError, match=f"lacks parts that {host} keeps") as caught:
+        saved_tensors(find_checkpoint(here))
+    assert f"shard-00001.safetensors is in {host}:{there}/checkpoints/step-00000006" in caught.value.why
+    with pytest.raises(DataError, match="holds a part of a checkpoint only"):
+        find_checkpoint(there)
+    newest = here / "checkpoints" / kept[-1]
+    shutil.copy(there / "checkpoints" / kept[-1] / "shard-00001.safetensors", newest)
+    assert saved_tensors(newest)
 
 
 def test_what_one_node_lacks_stops_all(trained_run: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
@@ -35,11 +36,11 @@ SMALLER = {
     "MindFormers": f"{OF_GPT} --train.epochs None",
     "ImageNet": f"{OF_RESNET} --steps 1",
     "Tecorigin": f"{OF_RESNET} --steps 1",
-    "torchtitan": "",
+    "torchtitan": "--evaluate.every None --model.layers 1",
 }
 """What is said behind training commands that run here."""
 MAGIC = "train.train_iter=2 train.log_period=1 --evaluate.every None"
-SEVERAL = re.compile(r"--(nproc.per.node|nnodes?|num.gpus(.per.node)?|num.nodes) ([2-9]|\d\d)")
+SEVERAL = re.compile(r"--(nproc.per.node|nnodes?|num.gpus(.per.node)?|num.nodes) ([2-9]|\d\d)|--rank-table")
 
 
 def commands_of(guide: Path) -> dict[str, list[str]]:
@@ -153,6 +154,7 @@ def test_libai(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 def test_mindformers(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(place)
     _corpus(place)
+    _other_servers(place)
     follow("MindFormers", place, monkeypatch, capfd)
     assert len(losses(place / "runs/gpt2_13b")) == 2
     [block] = [block for block in sections(GUIDE)[3] if block.kind == "python"]
@@ -165,7 +167,7 @@ def test_mindformers(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
 def test_the_imagenet_example(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(place)
     _corpus(place)
-    magic = "--steps 1 --model.layers 1 --model.hidden 32 --model.heads 4 --evaluate.every None --run-dir runs/prompts"
+    magic = "--steps 1 --model.layers 2 --model.hidden 32 --model.heads 4 --evaluate.every None --run-dir runs/prompts"
     assert run(["train", "gpt2/magicprompt-tiny", "--data.path", "prompts.txt", *magic.split()]) == 0
     follow("ImageNet", place, monkeypatch, capfd)
 
@@ -191,6 +193,20 @@ def test_several_processes(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: 
     for command in several:
         words = shlex.split(command)[1:]
         assert run(words) == 0, f"{command}\n{capfd.readouterr().err}"
+
+
+def _other_servers(place: Path) -> None:
+    """The rank tables of three more machines, which are joined to that of the first."""
+    table: dict[str, Any] = {"version": "1.0", "server_count": "3", "server_list": [], "status": "completed"}
+    for server in range(1, 4):
+        address = f"10.155.111.{140 + server}"
+        ranks = range(8 * (server - 1), 8 * server)
+        devices = [
+            {"device_id": str(rank % 8), "device_ip": f"192.{rank % 4 + 1}.27.{6 + rank}", "rank_id": str(rank)}
+            for rank in ranks
+        ]
+        table["server_list"].append({"server_id": address, "device": devices, "host_nic_ip": "reserve"})
+    (place / "server1.json").write_text(json.dumps(table))
 
 
 def _corpus(place: Path) -> None:

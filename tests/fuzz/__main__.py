@@ -34,7 +34,7 @@ from engine import (
 )
 from minimising import minimise
 
-MODULES = [f"readers_{kind}" for kind in ("config", "data", "logs", "tokenizers", "weights", "images")]
+MODULES = [f"readers_{kind}" for kind in ("config", "foreign", "data", "logs", "tokenizers", "weights", "images")]
 REPORT = Path(__file__).parents[2] / "benchmarks" / "results" / "fuzz.csv"
 
 

@@ -13,7 +13,18 @@ from typing import Any
 from unittest import mock
 
 from engine import Reader
-from mutation import NUMBERS, WORDS, Files, damage_bytes, damage_text, damage_values, odd_text, to_json, yaml_mutator
+from mutation import (
+    NUMBERS,
+    WORDS,
+    Files,
+    damage_bytes,
+    damage_text,
+    damage_values,
+    json_mutator,
+    odd_text,
+    to_json,
+    yaml_mutator,
+)
 
 from paddock.cli import main as command
 from paddock.config.layouts import with_layout
@@ -22,6 +33,9 @@ from paddock.config.rules import check_recipe, examine
 from paddock.errors import UserError
 from paddock.launch.environment import process_counts, under_torchrun, worker_environment, world_of
 from paddock.launch.options import LaunchOptions
+from paddock.launch.placement.find import placed
+from paddock.launch.placement.rank_table import make_rank_table, merge_rank_tables, problems_of, read_rank_table
+from paddock.launch.starters.hostfile import read_hosts
 from paddock.testing.corpora import write_raw_corpus
 from paddock.zoo.cases import as_flags
 from paddock.zoo.contribution import Contribution
@@ -430,7 +444,46 @@ def damage_variables(rng: Random, data: bytes) -> bytes:
     return to_json({**variables, rng.choice(NAMES): value})
 
 
+def cluster_seeds() -> list[Files]:
+    """A rank table, a list of hosts, and the variables of a step of SLURM."""
+    table = merge_rank_tables([(name, make_rank_table(name, [0, 1])) for name in ("10.0.0.1", "10.0.0.2")])
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[01-02]", "SLURM_NODEID": "1"}
+    libai = {"NODE": "2", "NODE_RANK": "1", "ADDR": "10.0.0.1", "PORT": "12345"}
+    hosts = b"node1 slots=8\nme@node2 slots=8 max_slots=9 # a\n[fd00::3]:8\n"
+    return [
+        {"table.json": to_json(table.model_dump()), "hosts.txt": hosts, "step.json": to_json(said)}
+        for said in (step, libai)
+    ]
+
+
+def read_cluster(folder: Path) -> object:
+    """Each of the three, and what the one that is read says."""
+    said = json.loads((folder / "step.json").read_bytes()) if _is_json(folder / "step.json") else {}
+    pairs = said.items() if isinstance(said, dict) else []
+    variables = {str(name): str(value) for name, value in pairs}
+    table = problems_of(read_rank_table(folder / "table.json"))
+    hosts = read_hosts(folder / "hosts.txt")
+    return table, [host.address for host in hosts], placed(LaunchOptions(), [], variables)[1]
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+TABLE_WORDS = ("1.0", "server_list", "device", "rank_id", "completed", "10.0.0.1", "0")
+STEP_WORDS = ("SLURM_STEP_NODELIST", "node[01-", "node[0-999999999]", "²", "１", "9" * 5000, "4294967291", "1(x2)")
 READERS = [
+    Reader(
+        "cluster",
+        cluster_seeds,
+        read_cluster,
+        {"table.json": json_mutator(TABLE_WORDS), "step.json": json_mutator(STEP_WORDS), ".txt": damage_text},
+        share=0.5,
+    ),
     Reader("recipe", recipe_seeds, read_recipe, {".yaml": yaml_mutator(FIELDS)}),
     Reader("layout", layout_seeds, read_layout, {"layout": damage_layout}, share=0.5),
     Reader("command_line", command_seeds, read_command, {".json": damage_arguments}, fresh=True, share=0.5),

@@ -15,8 +15,7 @@ from paddock.alignment.comparison.runs import Settings, compare_runs
 from paddock.config.load import load_recipe, to_yaml
 from paddock.reporting.details import look_at
 from paddock.reporting.figures import View
-from paddock.reporting.listing import describe_run
-from paddock.reporting.page import cells_of
+from paddock.reporting.listing import cells_of, describe_run
 from paddock.reporting.page import report_page as report_page_of
 from paddock.reporting.report import read_report, report_values
 from paddock.telemetry.dllogger import JSONStreamBackend, Logger, Verbosity

@@ -6,15 +6,21 @@ import copy
 import json
 import os
 import tomllib
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
-from paddock.cli.doctor import render
+from paddock.cli.doctor import render, render_job
+from paddock.cli.main import run
 from paddock.jobs import doctor
+from paddock.launch.facts import Facts
+from paddock.launch.preflight import Meeting
+from paddock.parallel.preflight import Examination, Link, Probe
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +28,9 @@ def report() -> dict[str, Any]:
     return doctor.diagnose()
 
 
-def shown(report: dict[str, Any], width: int = 80) -> str:
+def shown(report: dict[str, Any], width: int = 80, show: Callable[[dict[str, Any]], Table] = render) -> str:
     console = Console(width=width, record=True, file=open(os.devnull, "w"), color_system=None)  # noqa: SIM115
-    console.print(render(report))
+    console.print(show(report))
     return console.export_text()
 
 
@@ -129,3 +135,40 @@ def test_table_counts_several_devices_once(report: dict[str, Any]) -> None:
     changed = copy.deepcopy(report)
     changed["devices"][1] |= {"available": True, "count": 8, "names": ["Model X"] * 8, "backend": "xyz"}
     assert "yes: 8 × Model X, xyz" in shown(changed)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--recipe", "gpt2/tiny"], "--recipe is about a job of several processes"),
+        (["--run-dir", "runs/one", "--device", "cpu"], "--device is about a job"),
+        (["--nnodes", "2", "--master-addr", "a", "--preflight", "off"], "leaves nothing to do"),
+        (["--nnodes", "2"], "--master-addr = None"),
+        (["--nnodes", "1:2", "--rdzv-id", "job", "--master-addr", "127.0.0.1"], "leaves open which machines"),
+    ],
+)
+def test_flags_of_a_job_that_would_be_ignored(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_report_of_a_job_fits_into_80_columns() -> None:
+    versions = {"paddock": "1.0", "torch": "2.13.0", "torch_npu": "2.13.0"}
+    facts = [Facts(number, f"node-{number}", 8, versions, "npu", 8) for number in range(3)]
+    meeting = Meeting(facts, {1: 0.0012, 2: -3.25}, {1: 0.0002, 2: 0.0003})
+    probes = [Probe(rank, rank // 8, f"node-{rank // 8}", f"npu:{rank % 8}", flops=1e14 + rank) for rank in range(24)]
+    links = [Link((0, 1), 2e-5, 1e10), Link((0, 2), 2e-5, 1e10), Link((1, 2), 2e-5, 2e9)]
+    note = "machine 1 (node-1) and machine 2 (node-2) exchange data at 20% of the usual speed"
+    examined = Examination(probes, "hccl", 3e-5, 2e10, links, [note]).to_dict()
+    text = shown({"machines": meeting.to_list(), **json.loads(json.dumps(examined))}, show=render_job)
+    assert "24 processes on 3 machines are ready" in text
+    assert "2 node-2" in text and "clock -3.250 s" in text and "1 – 2" in text
+    assert " ".join(note.split()[-6:]) in " ".join(text.split())
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_the_processes_of_one_machine_are_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--nproc-per-node", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [probe["rank"] for probe in report["probes"]] == [0, 1] and report["machines"] == report["links"] == []
+    assert report["latency"] > 0 and report["bandwidth"] > 0 and report["probes"][1]["flops"] > 0

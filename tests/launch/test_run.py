@@ -172,6 +172,26 @@ def test_two_nodes(tmp_path):
     assert [node.returncode for node in nodes] == [0, 0]
 
 
+def test_two_pods_of_kubernetes(tmp_path):
+    """Kubeflow's operator tells a pod its RANK and a WORLD_SIZE, as torchrun would a process."""
+    payload = json.dumps({"directory": str(tmp_path)})
+    command = [sys.executable, COMMAND, JOBS + "all_reduce_job", payload, str(tmp_path), "nnodes=2"]
+    with reserved_port() as port:
+        command += ["master_addr=localhost", f"master_port={port}"]
+        pod = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+        nodes = [
+            subprocess.Popen(
+                [*command, f"node_rank={rank}"],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | pod | {"RANK": str(rank)},
+            )
+            for rank in (0, 1)
+        ]
+        assert [node.communicate()[0] for node in nodes] == ["rank 0 sum 3\n", ""]
+    assert [node.returncode for node in nodes] == [0, 0]
+
+
 def test_under_torchrun(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     payload = json.dumps({"directory": str(tmp_path)})

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from paddock import cores
 from paddock.cli.main import run
+from paddock.cores import Look, busy_with_others, look
 from paddock.errors import ConfigError
-from paddock.launch import threads
-from paddock.launch.environment import worker_environment
+from paddock.launch import environment
+from paddock.launch.environment import threads_for, with_threads, worker_environment
 from paddock.launch.options import LaunchOptions
-from paddock.launch.threads import Look, busy_with_others, look, threads_for, with_threads
 from paddock.testing.tiny import TINY
 
 
@@ -46,17 +47,17 @@ def test_the_kernel_counts_what_this_process_does() -> None:
 def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of four cores, three of which are busy."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(threads, "is_ours", lambda: True)
-    monkeypatch.setattr(threads, "num_cores", lambda: 4)
-    monkeypatch.setattr(threads, "_first", Look(0.0, 0.0, 0.0))
-    monkeypatch.setattr(threads, "look", lambda: Look(10.0, 32.0, 2.0))
+    monkeypatch.setattr(environment, "is_ours", lambda: True)
+    monkeypatch.setattr(environment, "num_cores", lambda: 4)
+    monkeypatch.setattr(cores, "_first", Look(0.0, 0.0, 0.0))
+    monkeypatch.setattr(cores, "look", lambda: Look(10.0, 32.0, 2.0))
 
 
 def test_a_loaded_machine(loaded: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_threads(LaunchOptions(), 4).threads == 1
     assert "other work keeps 3.0 of 4 cores busy" in capsys.readouterr().err
     assert with_threads(LaunchOptions(threads=3), 4).threads == 3
-    monkeypatch.setattr(threads, "look", lambda: Look(10.0, 2.0, 2.0))
+    monkeypatch.setattr(cores, "look", lambda: Look(10.0, 2.0, 2.0))
     assert with_threads(LaunchOptions(), 3).threads == 3, "never more than is usual"
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert with_threads(LaunchOptions(), 4).threads is None

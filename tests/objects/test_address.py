@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.cli.main import run
 from paddock.errors import ConfigError
 from paddock.objects.address import Address, is_address
 from paddock.objects.settings import s3_settings
@@ -43,6 +44,26 @@ def test_what_is_no_address_is_refused_without_its_secrets(text: str, words: str
     with pytest.raises(ConfigError, match=words) as refused:
         Address.parse(text)
     assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", "model", "s3://bucket/exported"],
+        ["generate", "model", "--prompt", "a", "--output", "s3://bucket/texts.jsonl"],
+        ["evaluate", "gpt2/tiny", "--missed", "s3://bucket/missed.jsonl"],
+        ["check", "config", "gpt2/tiny", "--data.cache", "s3://bucket/cache"],
+        ["check", "config", "gpt2/tiny", "--log.file", "s3://bucket/log.txt"],
+        ["check", "config", "gpt2/tiny", "--checkpoint.load", "gs://bucket/run"],
+        ["check", "config", "gpt2/tiny", "--data.source", "indexed", "--data.path", "s3://me:geheim@bucket/corpus"],
+    ],
+)
+def test_where_no_address_will_do_it_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    words = said.err + said.out
+    assert "give a path" in words or "use one of" in words or "where a password would stay" in words
+    assert not Path("s3:").exists()
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

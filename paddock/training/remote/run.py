@@ -92,8 +92,8 @@ class RemoteRun:
             return self.folder
         newest = there.choose(None)
         entries = [*there.files(), *([] if newest is None else there.complete()[newest])]
-        fetch(there.store, entries, self.address.key, self.folder, str(self.address), self._mark)
-        print(f"note: {self.address} goes on in {self.folder}, from {newest or 'its beginning'}", file=sys.stderr)
+        if fetch(there.store, entries, self.address.key, self.folder, str(self.address), self._mark):
+            print(f"note: {self.address} goes on in {self.folder}, from {newest or 'its beginning'}", file=sys.stderr)
         return self.folder
 
     def is_here(self) -> bool:

@@ -1,0 +1,63 @@
+"""Launchers that meet in a keeper's council: threads of this process, and a keeper of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from paddock.errors import ConfigError, UserError
+from paddock.launch.council import Ending, Policy, Word
+from paddock.launch.keeper import Keeper
+from paddock.launch.seat import RemoteSeat, machine_lost
+from paddock.parallel.rendezvous import connect_store, listen
+from paddock.testing.processes import wait_for
+
+POLICY = Policy((2,), timeout=600)
+
+
+@pytest.fixture
+def kept() -> Iterator[tuple[Keeper, int]]:
+    """A keeper, and its port."""
+    with listen("127.0.0.1", 0) as listening:
+        keeper, port = Keeper(listening, []), listening.getsockname()[1]
+    yield keeper, port
+    keeper.leave(waits=True)
+
+
+def seat(port: int, machine: int, policy: Policy = POLICY) -> RemoteSeat:
+    return RemoteSeat(
+        Word(f"machine {machine}", machine, 1),
+        policy,
+        lambda patience: connect_store("127.0.0.1", port, timedelta(seconds=patience or 600)),
+        machine_lost("here", "do something"),
+    )
+
+
+def test_two_machines_work_and_one_that_wants_something_else_is_told(kept: tuple[Keeper, int]) -> None:
+    _, port = kept
+    first, second = seat(port, 0), seat(port, 1)
+    for one in (first, second):
+        orders = one.wait_for_turn()
+        assert orders is not None and orders.members == {first.key: 0, second.key: 1}
+    for changed, flag in (({"name": "other"}, "--rdzv-id"), ({"max_restarts": 3}, "--max-restarts")):
+        with pytest.raises(ConfigError, match=flag):
+            seat(port, 1, replace(POLICY, **changed)).wait_for_turn()
+    second.say(phase="ended", ending=Ending("done"))
+    assert first.report(Ending("done")).phase == "over"
+    assert first.wait_for_turn() is None
+    for one in (first, second):
+        one.close()
+
+
+def test_a_keeper_that_has_gone_is_an_error_with_the_way_on(kept: tuple[Keeper, int]) -> None:
+    keeper, port = kept
+    one = seat(port, 0)
+    wait_for(lambda: bool(one.key))
+    keeper._process.kill()
+    wait_for(lambda: one.is_cut_off)
+    with pytest.raises(UserError, match="has gone: machine 0") as caught:
+        one.wait_for_turn()
+    assert caught.value.fix == "do something" and caught.value.exit_code == 3
