@@ -15,6 +15,8 @@ CONFIG_FLAGS = ("--config-file", "--config")
 FUSION = "fusion is the compiler's choice; --train.compile off turns it off"
 OVERLAP = "exchanges overlap with computation where torch's engine does it"
 FLOAT32 = "norms, softmaxes and sums of gradients are in float32 where it matters"
+PROFILER = "a profiler can be a callback (--train.callbacks)"
+NO_PAUSES = "the loop has no such pauses and copies"
 LOGGED = "it is always measured, and in metrics.jsonl"
 SHAPES = "the model families here are GPT-2, BERT, T5, mT5 and ResNet"
 
@@ -128,17 +130,20 @@ MEGATRON_TOO = [
     *_each("--distributed-timeout-minutes", "a process that ends or hangs is found by itself", True),
     *_each("--exit-duration-in-mins --exit-interval", "a run ends after its steps; a signal saves and stops it", True),
     *_each("--exit-signal-handler", "a signal always saves and stops a run"),
-    *_each("--log-throughput --log-params-norm --log-num-zeros-in-grad --log-timers-to-tensorboard "
+    *_each("--log-params-norm --log-num-zeros-in-grad", "the norm of the gradient is recorded, these are not"),
+    *_each("--log-throughput --log-timers-to-tensorboard "
            "--log-validation-ppl-to-tensorboard --log-memory-to-tensorboard --log-batch-size-to-tensorboard "
            "--log-world-size-to-tensorboard --no-log-learnig-rate-to-tensorboard --log-progress", LOGGED),
-    *_each("--timing-log-level --timing-log-option --tensorboard-log-interval --tensorboard-queue-size "
-           "--wandb-project --wandb-exp-name --wandb-save-dir --wandb-entity", "metrics.jsonl has all metrics", True),
+    *_each("--timing-log-level --timing-log-option --tensorboard-log-interval --tensorboard-queue-size",
+           "metrics.jsonl has all metrics", True),
+    *_each("--wandb-project --wandb-exp-name --wandb-save-dir --wandb-entity",
+           "metrics.jsonl has all metrics; --log.track wandb sends them there, too", True),
     *_each("--min-loss-scale --hysteresis", "the loss scale halves at once, as far as it must", True),
     *_each("--check-for-nan-in-loss-and-grad --no-check-for-nan-in-loss-and-grad", "it is always checked, at no cost"),
     *_each("--calculate-per-token-loss", "the loss is always the mean over the tokens of the global batch"),
     *_each("--bert-no-binary-head", "a BERT is trained on masked tokens alone"),
-    *_each("--manual-gc --no-create-attention-mask-in-dataloader --no-mmap-bin-files", "nothing waits for it here"),
-    *_each("--manual-gc-interval", "nothing waits for it here", True),
+    *_each("--manual-gc --no-create-attention-mask-in-dataloader --no-mmap-bin-files", NO_PAUSES),
+    *_each("--manual-gc-interval", NO_PAUSES, True),
     *_each("--short-seq-prob", "every sample has the whole length", True),
     *_each("--local-rank --local_rank", "a process learns its place from the launcher", True),
     built_in("--weight-decay-incr-style", "constant", "weight decay stays the same"),
@@ -187,9 +192,11 @@ TORCHTITAN = [
     switch("--metrics.enable_tensorboard", "--log.tensorboard"),
     no_meaning("--metrics.enable_wandb", "metrics.jsonl has all metrics"),
     rename("--job.dump_folder", "run-dir"),
-    *_each("--job.description --model.flavor --model.tokenizer_path --model.hf_assets_path --profiling.profile_freq",
-           "the recipe says it", True),
-    *_each("--profiling.enable_profiling --profiling.enable_memory_snapshot", "--train.callbacks names a profiler"),
+    Alias(("--model.tokenizer_path", "--model.hf_assets_path"), "--tokenizer.path, of a folder",
+          lambda value: ["--tokenizer.kind", "folder", "--tokenizer.path", value]),
+    *_each("--job.description --model.flavor", "the RECIPE says which model it is", True),
+    no_meaning("--profiling.profile_freq", PROFILER, True),
+    *_each("--profiling.enable_profiling --profiling.enable_memory_snapshot", PROFILER),
     rename("--validation.freq", "evaluate.every"),
     rename("--validation.steps", "evaluate.batches"),
 ]  # fmt: skip

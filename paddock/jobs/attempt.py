@@ -138,7 +138,7 @@ def begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Iter
             stack.enter_context(joined(run_dir))
             return
         stack.enter_context(joined(run_dir) if attempt else locked(run_dir, verb(payload["resumes"])))
-        counts = process_counts(LaunchOptions())
+        counts = process_counts(LaunchOptions(threads=payload["threads"]))
         resumes, address = payload["resumes"], payload["address"]
         job = Job(recipe, check_recipe(recipe, world.size), counts, resumes, payload["name"], (), address)
         if not attempt:
@@ -167,13 +167,15 @@ def kept_products(recipe: Recipe, world: World, run_dir: Path, attempt: int) -> 
         yield products
 
 
-def note_facts(run: TrainingRun, arithmetic: Arithmetic, attempt: int) -> None:
-    """Keep with the attempt what decides whether two runs can be compared, and is known only now."""
+def note_facts(run: TrainingRun, arithmetic: Arithmetic, attempt: int, threads: int | None) -> None:
+    """Keep with the attempt what decides whether two runs can be compared, and is known only now; `threads` are those
+    that the launcher decided on."""
     from paddock.training.run_directory import note_environment
 
     if run.world.is_main:
         facts = {"device": run.world.adapter.name, "total_steps": run.total_steps, "data_position": run.data_position}
-        facts |= {"processes": process_counts(LaunchOptions()), "layout": str(arithmetic.layout)}
+        counts = process_counts(LaunchOptions(threads=threads))
+        facts |= {"processes": counts, "layout": str(arithmetic.layout)}
         note_environment(run.run_dir, attempt, facts)
 
 

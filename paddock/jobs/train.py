@@ -148,7 +148,7 @@ def _start(
 
     number = next(_runs_of_this_process)
     payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
-    payload["address"] = job.address
+    payload |= {"address": job.address, "threads": job.processes.get("threads")}
     payload["preflight"] = launch.preflight == "on" and job.processes["nnodes"] > 1  # under torchrun, too
     with ExitStack() as stack:
 
@@ -247,7 +247,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
                 callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), stragglers, *recovery],
                 stop_requested=lambda: stop.requested,
             )
-        note_facts(run, arithmetic, attempt)
+        note_facts(run, arithmetic, attempt, payload["threads"])
         peak = peak_flops(run)
         show_beginning(run, arithmetic, peak, products)
         # Of a run of two or three steps, which shows that something works, the last one is timed, warm or not.

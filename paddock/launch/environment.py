@@ -27,11 +27,12 @@ def world_of(options: LaunchOptions) -> int:
 def process_counts(options: LaunchOptions) -> dict[str, int]:
     """How many processes on how many machines there are or will be, and their threads where that was decided, as launch
     options that start as many again."""
+    threads = {} if options.threads is None else {"threads": options.threads}
     if not under_torchrun():
-        threads = {} if options.threads is None else {"threads": options.threads}
         return {"nproc_per_node": options.nproc_per_node, "nnodes": options.nnodes, **threads}
     place = place_in_job()
-    return {"nproc_per_node": place.local_world_size, "nnodes": place.world_size // place.local_world_size}
+    nodes = place.world_size // place.local_world_size
+    return {"nproc_per_node": place.local_world_size, "nnodes": nodes, **threads}
 
 
 def num_cores() -> int:

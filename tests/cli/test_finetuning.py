@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_refused(place: Path, tmp_path: Path, capsys: pytes
     load = ["--checkpoint.load", pretrained]
     new = ["--run-dir", str(tmp_path / "run")]
     cases = [
-        (["train", answers, *load, *new, "--model.layers", "3"], 4, "missing: model.layers.2."),
+        (["train", answers, *load, *new, "--model.layers", "3"], 2, "layers: 2 in the checkpoint, 3 here"),
         (["train", answers, *load, *new, "--model.heads", "2"], 2, "were trained with 4"),
         (["evaluate", answers, *load], 4, "has no head for question_answering"),
         (["train", answers, "--checkpoint.load", "auto", "--run-dir", pretrained], 4, "has no head for question_"),

@@ -167,7 +167,7 @@ def test_mindformers(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
 def test_the_imagenet_example(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(place)
     _corpus(place)
-    magic = "--steps 1 --model.layers 1 --model.hidden 32 --model.heads 4 --evaluate.every None --run-dir runs/prompts"
+    magic = "--steps 1 --model.layers 2 --model.hidden 32 --model.heads 4 --evaluate.every None --run-dir runs/prompts"
     assert run(["train", "gpt2/magicprompt-tiny", "--data.path", "prompts.txt", *magic.split()]) == 0
     follow("ImageNet", place, monkeypatch, capfd)
 

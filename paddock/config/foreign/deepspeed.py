@@ -146,7 +146,7 @@ IDLE = {
     "csv_monitor.*": "metrics.jsonl has all metrics",
     "flops_profiler.*": "utilisation is always in metrics.jsonl",
     "activation_checkpointing.*": "--parallel.recompute says what is computed again",
-    "comms_logger.*": "--train.callbacks names a profiler",
+    "comms_logger.*": "a profiler can be a callback (--train.callbacks)",
     "aio.*": "nothing is moved to the host",
     "dump_state": "paddock check config shows it",
 }

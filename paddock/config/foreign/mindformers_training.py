@@ -25,7 +25,7 @@ CALLBACKS = {
     **dict.fromkeys(["MFLossMonitor", "LossMonitor", "TimeMonitor"], "loss and time are always shown and recorded"),
     "SummaryMonitor": "metrics.jsonl has it, and --log.tensorboard writes event files",
     "ObsMonitor": "the run directory is where --run-dir says",
-    "ProfileMonitor": "--train.callbacks names a profiler",
+    "ProfileMonitor": "a profiler can be a callback (--train.callbacks)",
     "EvalCallBack": "evaluate.every says when",
     **dict.fromkeys(SAVING, "a checkpoint is a folder named by its step, and has no layout"),
 }

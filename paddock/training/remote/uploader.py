@@ -52,6 +52,7 @@ class Uploader:
         self._known = {entry.key: entry for entry in self._run.entries}
         self._published: dict[str, tuple[int, int]] = {}
         self._sent: dict[str, tuple[int, int]] = {}
+        self._delivered: dict[str, tuple[int, int]] = {}
         self._small_files_due = 0.0
         self._ending, self._ended = threading.Event(), threading.Event()
         self._failure: BaseException | None = None
@@ -106,9 +107,17 @@ class Uploader:
         self._ended.set()
 
     def _bring_everything(self, is_last: bool) -> None:
-        while new := self._new_checkpoints():
-            self._check()
-            self._bring_checkpoint(new[-1])  # the newest: older ones may be dropped before their turn comes
+        failure: Exception | None = None
+        for path in reversed(self._new_checkpoints()):  # older ones may be dropped before their turn comes
+            try:
+                self._check()
+                self._bring_checkpoint(path)
+            except TakenOver:
+                raise
+            except Exception as error:  # of one, which is no reason to keep the others back
+                failure = failure or error
+        if failure is not None:
+            raise failure
         now = time.monotonic()
         if is_last or now >= self._small_files_due:
             self._bring_small_files()
@@ -136,6 +145,7 @@ class Uploader:
                 if path.name in self._complete:
                     self._store.delete([f"{key}/{DESCRIPTION}"])
                     self._complete.discard(path.name)
+                    self._delivered.pop(f"{key}/{DESCRIPTION}", None)
                 for file in sorted(staged.iterdir()):
                     if file.name != DESCRIPTION:
                         self._send(f"{key}/{file.name}", file)
@@ -181,9 +191,13 @@ class Uploader:
 
     def _send(self, key: str, path: Path) -> None:
         """Copy a file there, unless an earlier attempt came so far."""
-        entry = self._known.get(key)
+        entry, stamp = self._known.get(key), _stamp(path)
+        if self._delivered.get(key) == stamp:
+            return
         if entry is None or not self._store.has_sum_of(entry, path):
             self._store.write(key, path)
+        if stamp is not None:
+            self._delivered[key] = stamp
 
     def _bring_small_files(self) -> None:
         for name, path in self._small_files():
