@@ -41,13 +41,15 @@ class Phase:
     def tell(self) -> None:
         """A line about it, off a terminal."""
         self._told = self._clock()
-        if self.words and speaks() and not is_live():
+        if self.words and tells() and not is_live():
             print(self.words, file=sys.stderr, flush=True)
         self.was_told = True
 
 
 _phases: list[Phase] = []
 _displays = 0
+_follows = False
+"""Whether another machine's launcher tells of the job."""
 
 
 @contextmanager
@@ -103,6 +105,17 @@ def is_live() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
+def leave_to_machine_0() -> None:
+    """Say nothing of what is being done from now on: machine 0 does, for all."""
+    global _follows
+    _follows = True
+
+
+def tells() -> bool:
+    """Whether this process says what is being done."""
+    return speaks() and not _follows
+
+
 def speaks() -> bool:
     """Whether this process is the one of its job that tells people anything."""
     return os.environ.get("RANK", "0") == "0"
@@ -110,7 +123,7 @@ def speaks() -> bool:
 
 def _draw() -> None:
     """The words in the place of those before. The cursor stays in front of them."""
-    if _displays or not is_live() or not speaks():
+    if _displays or not is_live() or not tells():
         return
     words = current()
     faint, plain = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[2m", "\x1b[0m")

@@ -144,6 +144,8 @@ def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) ->
         from paddock.launch.starters.simulated import simulate
 
         raise SystemExit(simulate(command, launch))
+    if launch.node_rank:
+        leave_to_machine_0()
     return launch
 
 

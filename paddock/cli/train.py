@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paddock.cli.arguments import parse_recipe_command
 from paddock.errors import STOPPED, ConfigError
 from paddock.launch.options import check_world
+from paddock.streams import outliving_readers
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def show_outcome(outcome: TrainingOutcome, as_json: bool) -> int:
     if outcome.is_main:
         place = str(outcome.run_dir)
         told = {"run_dir": place, **outcome_of(outcome.run_dir), "stopped": outcome.stopped_by}
-        print(json.dumps(told) if as_json else place, flush=True)
+        with outliving_readers():  # a terminal that was closed meanwhile does not make it a failure
+            print(json.dumps(told) if as_json else place, flush=True)
     return STOPPED if outcome.interrupted else 0
 
 

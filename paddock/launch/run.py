@@ -22,7 +22,7 @@ from paddock.launch.environment import under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.target import check_target, resolve
-from paddock.phases import STARTING, phase
+from paddock.phases import STARTING, leave_to_machine_0, phase
 from paddock.plugins import modules_for_workers
 
 __all__ = ["run", "under_torchrun"]
@@ -58,6 +58,8 @@ def run(
         with phase(STARTING, at_once=True), _threads(options):
             return resolve(target)(payload)
     options = located(options)
+    if options.node_rank:
+        leave_to_machine_0()
     if options.elastic and node_counts is None:
         nodes = f"{options.min_nodes}:{options.nnodes}"
         raise bad_value("--nnodes", nodes, "only training goes on as machines leave and come", "give a number")

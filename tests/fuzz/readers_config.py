@@ -469,7 +469,7 @@ def read_cluster(folder: Path) -> object:
 def _is_json(path: Path) -> bool:
     try:
         json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, FileNotFoundError):
         return False
     return True
 

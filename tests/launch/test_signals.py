@@ -15,6 +15,7 @@ from paddock.launch.stop import STOPPING
 from paddock.testing.processes import is_gone, reserved_port, wait_for
 
 COMMAND = str(Path(__file__).with_name("command.py"))
+STARTED = "starting 2 processes\n"
 
 
 def stepping(directory, **payload):
@@ -48,7 +49,7 @@ def test_clean_stop(number, early, tmp_path):
         output, errors = launcher.communicate()
         assert launcher.returncode == 0, errors
         assert output == ""
-        assert errors == STOPPING + "\n"
+        assert errors == f"{STARTED}{STOPPING}\n"
         assert [(tmp_path / f"rank{rank}.stopped").read_text() for rank in (0, 1)] == [number.name] * 2
         assert all(is_gone(pid) for pid in pids)
     assert not (tmp_path / "errors").exists()
@@ -58,8 +59,8 @@ def test_clean_stop(number, early, tmp_path):
 def test_second_interrupt_kills(tmp_path):
     with stepping(tmp_path, deaf=True) as (launcher, pids):
         launcher.send_signal(signal.SIGINT)
-        line = launcher.stderr.readline()
-        assert line == STOPPING + "\n"
+        assert launcher.stderr.readline() == STARTED
+        assert launcher.stderr.readline() == STOPPING + "\n"
         launcher.send_signal(signal.SIGTERM)  # a repeated SIGTERM is patient
         time.sleep(0.5)
         assert launcher.poll() is None
@@ -76,7 +77,7 @@ def test_a_job_without_a_stop_request_just_ends(number, code, tmp_path):
     with stepping(tmp_path, plain=True) as (launcher, pids):
         launcher.send_signal(number)
         _, errors = launcher.communicate()
-        assert (launcher.returncode, errors) == (code, "")
+        assert (launcher.returncode, errors) == (code, STARTED)
         assert all(is_gone(pid) for pid in pids)
     assert not list(tmp_path.glob("*.stopped"))
 

@@ -106,7 +106,6 @@ def test_the_guide_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> 
         ("--dry-run --world 0", "--world = 0"),
         ("--dry-run --world 48 --parallel.tensor 3", "legal: 1, 2, 4, 5, 8, 10, 20, 40"),
         ("--world 32", "--world is for dry runs"),
-        ("--json", "--json is for dry runs"),
         ("--dry-run --rank 1", "--rank is for dry runs with --world"),
     ],
 )
