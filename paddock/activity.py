@@ -4,11 +4,13 @@
     here.moved()                                              # it got further, such as by a batch of an evaluation
 
 How long pieces of work take is remembered by their kind, the last ones only: what is slow today is what counts. Saying
-so costs nothing, and asks no device.
+so costs nothing, and asks no device. Several threads may: a checkpoint that is written behind training, and the
+watchdog.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -37,23 +39,31 @@ class Activities:
     """Those of a process, one after the other."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._times: dict[str, deque[float]] = {}
-        self._current = Activity(0, "beginning", BEGINNING, clock(), None)
+        self._clock, self._changing = clock, threading.Lock()
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Another run begins in this process: nothing is known of how long its work takes."""
+        with self._changing:
+            self._times: dict[str, deque[float]] = {}
+            self._current = Activity(0, "beginning", BEGINNING, self._clock(), None)
 
     def begin(self, what: str, kind: str) -> None:
         """The piece of work before has ended, and another one begins."""
-        self._note_time()
-        self._current = Activity(self._current.number + 1, what, kind, self._clock(), self._longest(kind))
+        with self._changing:
+            self._note_time()
+            self._current = Activity(self._current.number + 1, what, kind, self._clock(), self._longest(kind))
 
     def moved(self) -> None:
         """The piece of work under way has come further."""
-        self._note_time()
-        self._current = replace(self._current, since=self._clock(), longest=self._longest(self._current.kind))
+        with self._changing:
+            self._note_time()
+            self._current = replace(self._current, since=self._clock(), longest=self._longest(self._current.kind))
 
     def forgive(self, seconds: float) -> None:
         """So long this process was stopped, and could not have moved."""
-        self._current = replace(self._current, since=self._current.since + seconds)
+        with self._changing:
+            self._current = replace(self._current, since=self._current.since + seconds)
 
     @property
     def current(self) -> Activity:

@@ -6,7 +6,6 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from typing import Any
 
 from paddock import __version__
@@ -14,6 +13,8 @@ from paddock import __version__
 
 def versions() -> dict[str, Any]:
     """Of Paddock, Python, the platform and the libraries that decide what is computed."""
+    from importlib import metadata  # and with it what reads mails: no help page needs that
+
     names = ("torch", "numpy", "tokenizers", "safetensors", "pydantic")
     return {
         "paddock": __version__,

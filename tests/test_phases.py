@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
 from paddock import phases
+from paddock.launch import run as launching
+from paddock.launch.options import LaunchOptions
 from paddock.phases import LINE_EVERY, current, over, phase, shown_elsewhere
 
 
@@ -99,3 +102,13 @@ def test_only_the_first_process_speaks(capsys: pytest.CaptureFixture[str], monke
     with phase("starting", at_once=True):
         assert current() == "starting"
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_job_that_has_ended_is_starting_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its processes have shown what there is; whoever started them may still be uploading."""
+    monkeypatch.setattr(launching, "run_attempts", lambda job: current())
+    terminal = terminal_of(monkeypatch)
+    with phase("starting", at_once=True):
+        said = launching.run("paddock.testing.jobs:report_job", {}, LaunchOptions(nproc_per_node=2), tmp_path)
+        assert said == "starting 2 processes" and current() == ""
+        assert terminal.getvalue().endswith("starting 2 processes …\r\x1b[K\x1b[K")

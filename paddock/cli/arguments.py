@@ -24,7 +24,6 @@ from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
-from paddock.launch.placement.find import placed
 
 Options = TypeVar("Options")
 
@@ -136,6 +135,8 @@ def apply_flags(
 def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) -> LaunchOptions:
     """The machines and processes that flags and environment ask for, counted. Several that are only simulated are
     started here with the same `command`, and the process ends with them; without one, nothing is about to start."""
+    from paddock.launch.placement.find import placed  # no help page looks for machines
+
     given = {word.partition("=")[0].replace("_", "-") for word in flags if word.startswith("--")}
     launch, notes = placed(launch, given, os.environ)
     for note in notes:

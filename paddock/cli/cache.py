@@ -21,7 +21,8 @@ DAY = 86400
 
 @dataclass(frozen=True)
 class ListOptions:
-    """What Paddock keeps for next time: tokenized text, tokenizers, lists of images, how this machine multiplies.
+    """What Paddock keeps for next time: tokenized text, tokenizers, lists of images, copies from stores (s3://…),
+    how this machine multiplies.
 
     All of it is made again where it is missing. --data.cache of a recipe names another folder than the usual one."""
 
@@ -53,18 +54,20 @@ def main(arguments: list[str]) -> None:
 
 def show(arguments: list[str]) -> None:
     options = parse(ListOptions, "cache list", arguments)
-    from paddock.data.kept import kept_in, usual_folder
+    from paddock.data.kept import kept_in
+    from paddock.files import user_cache
 
-    _tell(kept_in(options.folder or usual_folder()), options.folder or usual_folder(), options.json)
+    _tell(kept_in(options.folder or user_cache()), options.folder or user_cache(), options.json)
 
 
 def clean(arguments: list[str]) -> None:
     options = parse(CleanOptions, "cache clean", arguments)
-    from paddock.data.kept import kept_in, remove, usual_folder
+    from paddock.data.kept import kept_in, remove
+    from paddock.files import user_cache
 
     if options.older_than < 0:
         raise bad_value("--older-than", options.older_than, "it is a number of days")
-    folder = options.folder or usual_folder()
+    folder = options.folder or user_cache()
     old = [one for one in kept_in(folder) if one.age >= options.older_than * DAY]
     gone = [one for one in old if options.dry_run or remove(one)]
     _tell(gone, folder, options.json, "would be removed from" if options.dry_run else "removed from")

@@ -50,7 +50,8 @@ def main(arguments: list[str]) -> int:
     saved = saved_launch(run)
     command = apply_flags(ResumeOptions, "resume", str(run), saved_recipe(run), flags, SUBJECT, saved)
     launch = command.launch
-    if launch.nproc_per_node != saved.nproc_per_node and launch.threads == saved.threads:
+    asks_threads = any(word.partition("=")[0] == "--threads" for word in flags)
+    if launch.nproc_per_node != saved.nproc_per_node and not asks_threads:
         launch = replace(launch, threads=None)  # which was the share of another number of processes
     outcome = train(command.name, command.recipe, launch, run, resumes=True)
     return show_outcome(outcome, command.options.json)

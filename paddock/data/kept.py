@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.data.cache import SUFFIX
-from paddock.files import user_path
+from paddock.objects.address import COPIES
 
 PREPARED = re.compile(r".+-[0-9a-f]{16}")
-"""Folders of tokenized text and learned tokenizers, as `cache.py` calls them."""
+"""Folders of tokenized text and learned tokenizers, as `cache.py` calls them; and those of copies from a store."""
+FETCHED = "fetched"
 MEASURED = re.compile(r"products-.+\.json")
 """What `devices/products.py` measured of this machine."""
 
@@ -31,20 +32,17 @@ class Kept:
     """Seconds since it was last used or made."""
 
 
-def usual_folder() -> Path:
-    """Where a recipe that names no other folder keeps things."""
-    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "paddock"
-
-
 def kept_in(folder: Path) -> list[Kept]:
     """What a cache holds, the largest first. What is none of ours, or still being made, is not looked at."""
     now = time.time()
     found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in [*_inside(folder), *_inside(folder / COPIES)]:
         if path.name.startswith(".") or path.is_symlink() or (kind := _kind(path)) is None:
             continue
         stats = [file.stat() for file in _files(path)]
-        used = max((max(one.st_mtime, one.st_atime) for one in stats), default=path.stat().st_mtime)
+        # A file that was fetched has the time at which somebody wrote it there.
+        own = [path.stat().st_mtime] if kind == FETCHED or not stats else []
+        used = max([*own, *(max(one.st_mtime, one.st_atime) for one in stats)])
         found.append(Kept(path, kind, sum(one.st_size for one in stats), max(now - used, 0.0)))
     return sorted(found, key=lambda one: -one.bytes)
 
@@ -65,9 +63,13 @@ def _kind(path: Path) -> str | None:
     if path.is_file():
         return "machine" if MEASURED.fullmatch(path.name) else None
     if PREPARED.fullmatch(path.name):
-        return "prepared"
+        return FETCHED if path.parent.name == COPIES else "prepared"
     names = {file.name for file in _files(path)}
     return path.name if names and all(name == "lock" or name.endswith(SUFFIX) for name in names) else None
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    return folder.iterdir() if folder.is_dir() else iter(())
 
 
 def _files(path: Path) -> Iterator[Path]:

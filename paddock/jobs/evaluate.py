@@ -41,10 +41,11 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, missed: Path | None = None) 
             why="checkpoint.load is not set, and random weights say nothing",
             fix="give a run directory instead of a recipe, or --checkpoint.load RUN, CHECKPOINT or FOLDER",
         )
+    asked = recipe.to_dict()  # what all machines were told; where each keeps its copy of it is its own matter
     recipe = with_weights_here(recipe)
     recipe = with_tokenizer_of_weights(recipe, recipe.checkpoint.load)
     check_evaluation(recipe, world_of(launch))
-    with scratch_folder() as folder, compared(launch, recipe.train.device, recipe.to_dict()):
+    with scratch_folder() as folder, compared(launch, recipe.train.device, asked):
         check_device(recipe.parallel, select(recipe.train.device))
         check_labels(recipe, prepare_data(recipe).classes)
         result = folder / "result.json"

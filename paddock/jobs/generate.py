@@ -113,9 +113,9 @@ def continue_text(
     job.check()
     launch.check()
     launch = located(launch)
+    asked = {**job.settings(), "parallel": job.parallel}  # of all machines; where each keeps a copy is its own matter
     if is_address(job.source):
         job = replace(job, source=str(source_path(job.source)))  # once: all processes take the same
-    asked = {**job.settings(), "parallel": job.parallel}
     with scratch_folder() as folder, compared(launch, job.device, asked):
         path = folder / "texts.jsonl" if output is None else output
         payload = {"prompts": str(folder / "prompts.jsonl"), "texts": str(path), "live": live}

@@ -144,7 +144,7 @@ def _start(
     from paddock.telemetry.jsonl import MetricsFollower
     from paddock.training.callbacks import handed_over
     from paddock.training.run_directory import new_run_dir
-    from paddock.training.run_lock import locked
+    from paddock.training.run_lock import joined, locked
 
     number = next(_runs_of_this_process)
     payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
@@ -161,8 +161,12 @@ def _start(
             return json.dumps([str(place), attempt, data])
 
         def follow(decision: str) -> None:
-            """A machine with a filesystem of its own still has to find or build what it reads."""
+            """A machine with a filesystem of its own still has to find or build what it reads; and machine 0, whose
+            launcher has died and been started again, holds and copies the run as before."""
             prepared, (place, attempt, data) = prepare_data(job.recipe), json.loads(decision)
+            if launch.node_rank == 0 and not launch.elastic:
+                stack.enter_context(joined(Path(place)))
+                stack.enter_context(kept(job.address, Path(place), verb(job.resumes), job.recipe.checkpoint.keep))
             if payload["preflight"]:
                 check_same_data(data, dict(build_task(job.recipe, prepared).fingerprint()))
                 check_writable(place)

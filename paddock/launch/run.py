@@ -22,7 +22,7 @@ from paddock.launch.environment import under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.target import check_target, resolve
-from paddock.phases import STARTING, leave_to_machine_0, phase
+from paddock.phases import STARTING, leave_to_machine_0, over, phase
 from paddock.plugins import modules_for_workers
 
 __all__ = ["run", "under_torchrun"]
@@ -68,7 +68,10 @@ def run(
     counts = tuple(node_counts or [options.nnodes])
     policy = Policy(counts, options.max_restarts, options.node_timeout, options.elastic, options.rdzv_id or "")
     with phase(f"{STARTING} {options.nproc_per_node} process{'es' * (options.nproc_per_node > 1)}", at_once=True):
-        return run_attempts(Job(spec, options, policy, run_dir))
+        try:
+            return run_attempts(Job(spec, options, policy, run_dir))
+        finally:
+            over()  # nothing is starting any more, though whoever called us may have said so
 
 
 @contextmanager

@@ -13,6 +13,8 @@ SCHEMES = {
     "obs": "Huawei Cloud's object storage, which does",
     "file": "a folder, such as one that machines share",
 }
+COPIES = "objects"
+"""The folder of the user's cache in which copies of objects are kept."""
 _FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 

@@ -22,7 +22,7 @@ from time import sleep
 
 from paddock.errors import DataError, MachineError
 from paddock.files import disk_errors, sync_tree, user_cache, user_path
-from paddock.objects.address import Address, is_address
+from paddock.objects.address import COPIES, Address, is_address
 from paddock.objects.store import PART, Changed, Entry, Missing, Store, Unreachable
 from paddock.process import announced, progress
 from paddock.telemetry.terminal import byte_progress_bar
@@ -67,7 +67,7 @@ def _copy_of(text: str) -> Path:
 
 def copied(store: Store, address: Address, entries: Sequence[Entry], below: str) -> Path:
     """The folder in which these objects lie, under their names without `below`."""
-    folder = user_cache() / "objects" / f"{address.name}-{_digest(str(address), entries)}"
+    folder = user_cache() / COPIES / f"{address.name}-{_digest(str(address), entries)}"
     if not folder.is_dir():
         fetch(store, entries, below, folder, str(address))
     return folder

@@ -171,7 +171,8 @@ class TrainConfig(ConfigModel):
     """Hang watchdog: seconds without progress after which a job is taken to hang (a collective that never ends, a
     frozen process): all ranks leave their stacks in the run's errors/, one summary says who waits for whom, and it ends
     with exit code 6. auto: 300, and ten times what recent steps took where that is more. A first step, evaluations,
-    checkpoints and callbacks get half an hour at least. None waits for ever."""
+    checkpoints and callbacks get half an hour at least. None waits for ever, and so does auto where a Python program
+    or notebook of your own trains in its own process."""
     replay_every: int | None = Field(None, gt=0)
     """Silent data corruption: compute the forward and backward passes of every so many steps twice, and compare them
     bit by bit before the update; the rank that differs is named (exit code 5). Costs such a step once more. None never

@@ -297,6 +297,18 @@ def test_help_does_not_import_torch_nor_build_validators() -> None:
         assert result.stdout
 
 
+def test_the_help_of_training_imports_nothing_that_looks_for_machines_or_packages() -> None:
+    script = (
+        "import sys; from paddock.cli.main import run\n"
+        "try: run(['train', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('importlib.metadata', 'paddock.launch.placement', 'socket') if name in sys.modules],"
+        " file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stderr == "[]\n" and result.stdout
+
+
 @pytest.mark.parametrize("columns", ["1", "2", "0", "-3", "abc", "²", "1000000000", "9" * 5000])
 def test_a_help_page_for_any_width(columns: str) -> None:
     environment = {**os.environ, "COLUMNS": columns, "LINES": columns}

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
+from paddock.objects.address import Address
+from paddock.objects.fetch import copied
+from paddock.objects.store import Store
 
 DAY = 86400
 
@@ -60,6 +63,26 @@ def test_the_old_goes_and_the_rest_stays(cache: Path, capsys: pytest.CaptureFixt
     assert not (cache / "text-0123456789abcdef").exists() and (cache / "images").exists()
     assert set(listed(capsys, "clean", "--folder", str(cache))) == {"images", "products-2-2.13.0.json"}
     assert sorted(path.name for path in cache.iterdir()) == ["holiday", "thesis-final"], "what is not ours stays"
+
+
+def test_copies_from_a_store_are_kept_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    (bucket / "corpus.bin").write_bytes(bytes(3000))
+    os.utime(bucket / "corpus.bin", (0, 0))
+    address = Address("file", "", str(bucket / "corpus.bin").strip("/"))
+    store = Store(address)
+    entry = store.find(address.key)
+    assert entry is not None
+    copy = copied(store, address, [entry], str(bucket).strip("/"))
+    [found] = listed(capsys, "list").values()
+    assert found["path"] == str(copy) and found["kind"] == "fetched" and found["bytes"] == 3000
+    assert float(str(found["age"])) < DAY, "what counts is when it came"
+    assert set(listed(capsys, "clean", "--older-than", "1")) == set()
+    assert set(listed(capsys, "clean")) == {copy.name} and not copy.exists()
 
 
 def test_what_is_in_use_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

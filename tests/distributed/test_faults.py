@@ -21,6 +21,7 @@ from paddock.errors import STOPPED
 from paddock.telemetry.jsonl import metrics_of, read_metrics
 from paddock.testing.processes import reserved_port, wait_for
 from paddock.testing.tiny import TINY, losses
+from paddock.training.remote.run import MARK
 
 FOLDER = str(Path(__file__).parent)
 sys.path.append(FOLDER)  # workers find the callback where this process does
@@ -171,8 +172,11 @@ class TestOnTwoMachines:
     def test_launchers_that_were_killed_and_started_again_go_on(
         self, cluster: Cluster, undisturbed: list[float], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The one of machine 1, and then that of machine 0, which has made the store."""
+        """The one of machine 1, and then that of machine 0, which has made the store, and copies the run."""
         flags = ["--max-restarts", "2", "--node-timeout", "3"]
+        copy = cluster.folder / "copy"
+        cluster.run_dir.mkdir()
+        (cluster.run_dir / MARK).write_text(f"file://{copy}\n")
         cluster.environment["FAULTS"] = "hold:4:0:*,hold:5:0:*"
         first, second = two(cluster, *flags)
         cluster.wait_for("at-4")
@@ -192,6 +196,8 @@ class TestOnTwoMachines:
         assert "machine 0 has gone: nothing was heard of it for 3 s: going on" in ended[2][1]
         assert losses(cluster.run_dir) == undisturbed
         assert sorted(path.name for path in (cluster.run_dir / "attempts").iterdir()) == ["1", "2", "3"]
+        assert (copy / "checkpoints" / "step-00000006" / "checkpoint.json").is_file()
+        assert losses(copy) == undisturbed
         wait_for(lambda: not cluster.keepers())
 
     def test_when_machine_0_has_gone_altogether_the_others_end_and_say_how_to_go_on(self, cluster: Cluster) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from paddock.config.load import load_recipe
 from paddock.errors import MachineError
+from paddock.jobs import evaluate, generate
 from paddock.launch import preflight
 from paddock.launch.facts import Facts, own_facts
 from paddock.launch.nodes import agreed
@@ -164,3 +166,25 @@ def test_a_machine_that_cannot_reach_another_is_named() -> None:
     assert said[0] == said[1] == said[2]
     assert said[0].startswith("machine 1 (host1) is not ready")
     assert f"machine 1: it cannot reach machine 2 (host2) at {machines[2].address}" in said[0]
+
+
+def test_machines_compare_what_was_asked_for_and_not_where_a_copy_of_it_lies(
+    trained_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Asked(Exception):
+        pass
+
+    def refuse(launch: LaunchOptions, device: str, asked: Mapping[str, Any]) -> None:
+        raise Asked(asked)
+
+    address = f"file://{trained_run}"
+    recipe = load_recipe(trained_run / "config.yaml")
+    settings = recipe.checkpoint.model_copy(update={"load": address})
+    for job in (evaluate, generate):
+        monkeypatch.setattr(job, "compared", refuse)
+    with pytest.raises(Asked) as asked:
+        evaluate.evaluate(recipe.model_copy(update={"checkpoint": settings}), LaunchOptions())
+    assert asked.value.args[0]["checkpoint"]["load"] == address
+    with pytest.raises(Asked) as asked:
+        next(iter(generate.continue_text(generate.TextJob(address, prompts=("a",)))))
+    assert asked.value.args[0]["model"] == address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import pytest
 
 from paddock import cores
 from paddock.cli.main import run
+from paddock.config.recipe import Recipe
 from paddock.cores import Look, busy_with_others, look
 from paddock.errors import ConfigError
+from paddock.jobs import train as jobs_train
+from paddock.jobs.train import TrainingOutcome
 from paddock.launch import environment
 from paddock.launch.environment import threads_for, with_threads, worker_environment
 from paddock.launch.options import LaunchOptions
@@ -80,3 +84,22 @@ def test_a_run_keeps_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads((place / "environment.json").read_text())["processes"]["threads"] == 1
     assert run(["resume", str(place), "--steps", "2"]) == 0
     assert "device: cpu, 1 thread," in capsys.readouterr().err
+
+
+def test_another_number_of_processes_shares_anew_unless_told(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, asked = tmp_path / "run", []
+    shutil.copytree(trained_run, place, symlinks=True)
+    environment = json.loads((place / "environment.json").read_text())
+    environment["processes"] = {"nproc_per_node": 1, "nnodes": 1, "threads": 3}
+    (place / "environment.json").write_text(json.dumps(environment))
+
+    def train(name: str, recipe: Recipe, launch: LaunchOptions, *_: object, **__: object) -> TrainingOutcome:
+        asked.append(launch.threads)
+        return TrainingOutcome(place, None, False, is_main=False)
+
+    monkeypatch.setattr(jobs_train, "train", train)
+    for flags in ([], ["--nproc-per-node", "2"], ["--nproc-per-node", "2", "--threads", "3"]):
+        assert run(["resume", str(place), *flags]) == 0
+    assert asked == [3, None, 3]

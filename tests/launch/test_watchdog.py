@@ -8,14 +8,18 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from torch.distributed import HashStore, Store
 
-from paddock.activity import BEGINNING, CALLBACK, DATA, EVALUATION, FORWARD, SAVING, UPDATE, Activities, Activity
+from paddock.activity import BEGINNING, CALLBACK, DATA, EVALUATION, FORWARD, SAVING, UPDATE, Activities, Activity, here
+from paddock.devices import adapter_named
 from paddock.errors import HangError
+from paddock.launch.watchdog import watch
 from paddock.launch.watchdog.heartbeat import (
     FLOOR,
     GENEROUS,
@@ -26,7 +30,8 @@ from paddock.launch.watchdog.heartbeat import (
     longest_silence,
     never_arrived,
 )
-from paddock.launch.watchdog.watch import STOPPED_AFTER, Watchdog
+from paddock.launch.watchdog.watch import STOPPED_AFTER, Watchdog, watching
+from paddock.parallel.world import World
 from paddock.testing.processes import is_gone
 from paddock.testing.tiny import TINY
 
@@ -67,6 +72,31 @@ def test_what_recent_work_took_is_remembered_by_its_kind() -> None:
     assert work.current.longest == 2.0, "what was slow long ago counts no more"
     work.forgive(50.0)
     assert work.current.since == now + 50.0
+    work.begin_anew()
+    assert (work.current.number, work.current.kind, work.current.since) == (0, BEGINNING, now)
+    work.begin("a step", FORWARD)
+    assert work.current.longest is None, "another run's steps say nothing of this one's"
+
+
+def test_a_thread_that_moves_on_loses_nothing_that_another_began() -> None:
+    work, over = Activities(), threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            work.moved()
+
+    writer = threading.Thread(target=write)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    writer.start()
+    try:
+        for _ in range(2000):
+            work.begin("a step", FORWARD)
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        writer.join()
+    assert work.current.number == 2000
 
 
 class Ended(Exception):
@@ -101,13 +131,13 @@ class Rank:
         raise Ended
 
     def tick(self) -> None:
-        """What both threads do, unless the process is frozen or has ended."""
+        """What both threads do, in any order, unless the process is frozen or has ended."""
         if self.frozen or self.error is not None or self.following:
             return
         self.following = True
         try:
-            self.dog.look_at_self()
-            self.dog.tick()
+            for part in [self.dog.tick, self.dog.look_at_self][:: self._job.order]:
+                part()
         except Ended:
             pass
         finally:
@@ -117,11 +147,11 @@ class Rank:
 class Job:
     """Ranks that share a store and a clock."""
 
-    def __init__(self, size: int = 3, setting: Setting = "auto") -> None:
-        self.now, self.size, self.setting = 0.0, size, setting
-        self.store: Store = HashStore()
+    def __init__(self, size: int = 3, setting: Setting = "auto", order: int = -1) -> None:
+        self.now, self.size, self.setting, self.order = 0.0, size, setting, order
+        self.store: Store | None = HashStore() if size > 1 else None
         self.ranks = [Rank(self, rank) for rank in range(size)]
-        for one in self.ranks:
+        for one in self.ranks if size > 1 else ():
             one.dog._tell()
 
     def let_others_follow(self, seconds: float) -> None:
@@ -218,8 +248,10 @@ def test_a_frozen_rank_is_missed_by_the_one_before_it(frozen: int) -> None:
     assert len({str(one.error) for one in job.ranks if one.error}) == 1
 
 
-def test_a_job_that_was_stopped_as_a_whole_goes_on() -> None:
-    job = Job(setting=20.0)
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_job_that_was_stopped_as_a_whole_goes_on(size: int, order: int) -> None:
+    job = Job(size, setting=20.0, order=order)
     for _ in range(3):
         job.step()
     job.now += 10_000.0  # a paused container
@@ -256,6 +288,28 @@ def test_a_rank_that_has_ended_is_not_waited_for() -> None:
         job.run(1)
         job.ranks[0].work.moved()
     assert not job.hangs
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_who_trains_in_a_program_of_his_own_is_not_ended_unasked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    alone = World(0, 1, adapter_named("cpu"), torch.device("cpu"))
+    monkeypatch.setattr(watch, "is_ours", lambda: False)
+    here.begin("the end of an earlier run", CALLBACK)
+    with watching("auto", alone, tmp_path):
+        assert "watchdog" not in threads()
+    with watching(20.0, alone, tmp_path):  # he asked for it
+        assert "watchdog" in threads()
+    monkeypatch.setattr(watch, "is_ours", lambda: True)
+    here.begin("the end of an earlier run", CALLBACK)
+    with watching("auto", alone, tmp_path):
+        assert "watchdog" in threads()
+        assert here.current.kind == BEGINNING, "however long ago that run was"
+    assert "watchdog" not in threads()
 
 
 def beat(rank: int, number: int, *stack: str) -> Heartbeat:

@@ -18,6 +18,7 @@ import torch
 
 from paddock import Trainer
 from paddock.cli.main import run
+from paddock.documents import Document, read_document
 from paddock.errors import ConfigError
 from paddock.objects import store
 from paddock.objects.address import Address
@@ -145,6 +146,13 @@ def test_failures_in_between_do_not_touch_the_training(
     server.fault = lambda number, method, key: None
     assert losses(LOCAL) == losses(tmp_path / "alone")
     assert there() == here()
+
+
+def test_a_mark_that_stays_is_no_failure(server: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.fault = lambda number, method, key: "error" if method == "POST" and not key else None
+    assert run(["train", *TINY, "--run-dir", RUN]) == 0
+    assert "and still says that this process writes there" in capsys.readouterr().err
+    assert HOLDER in there()
 
 
 @pytest.mark.parametrize(
@@ -322,6 +330,25 @@ def test_a_folder_that_machines_share_is_a_store_too(elsewhere: Callable[[], Non
     steps = {name.split("/")[1] for name in stored if name.startswith("checkpoints")}
     assert steps == {"step-00000003", "step-00000006", "step-00000008"}, "the newest three, wherever they were made"
     assert run(["evaluate", address]) == 0
+
+
+def test_where_nothing_is_new_no_description_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    address = f"file://{tmp_path}/share/runs/tiny"
+    assert run(["train", *TINY, "--run-dir", address]) == 0
+    read: list[Path] = []
+
+    def remembering(path: Path, kind: type[Document]) -> Document:
+        read.append(path)
+        return read_document(path, kind)
+
+    monkeypatch.setattr(uploader, "read_document", remembering)
+    later = uploader.Uploader(LOCAL, Address.parse(address), 1, lambda: None)
+    later._bring_everything(is_last=False)
+    assert read
+    read.clear()
+    later._bring_everything(is_last=False)
+    assert not read
 
 
 def test_data_and_tokenizer_at_addresses(

@@ -113,7 +113,8 @@ def _wait(running: Sequence[_Running]) -> None:
     steps = [(SECONDS_FOR_THE_OTHERS, signal.SIGTERM), (SECONDS_TO_TERMINATE, signal.SIGKILL)]
     since: float | None = None
     while left := [one for one in running if one.process.poll() is None]:
-        if since is None and any(one.process.returncode for one in running):
+        # One that was stopped and has saved is no failure: others may still be saving, or uploading.
+        if since is None and any(one.process.returncode not in (None, 0, STOPPED) for one in running):
             since = time.monotonic()
         if since is not None and steps and time.monotonic() - since > steps[0][0]:
             _, number = steps.pop(0)

@@ -33,6 +33,7 @@ from paddock.launch.watchdog.hang_report import all_stacks, collectives, hang_er
 from paddock.launch.watchdog.heartbeat import Heartbeat, Setting, Silence, allowance, longest_silence
 from paddock.parallel.rendezvous import connect_store, place_in_job
 from paddock.parallel.world import World
+from paddock.process import is_ours
 
 SECONDS_BETWEEN_BEATS = 1.0
 BEATS_IN_A_LIMIT = 5
@@ -68,11 +69,13 @@ class Watchdog:
         self._end, self._errors, self._activities, self._clock, self._wait = end, errors, activities, clock, wait
         self._host, self._silence, self._count = socket.gethostname(), Silence(), 0
         self.interval = min(SECONDS_BETWEEN_BEATS, longest_silence(setting) / BEATS_IN_A_LIMIT)
-        self._looked_at_self = self._heard = self._asked_all = clock()
+        self._awake = self._heard = self._asked_all = clock()
+        self._waking = threading.Lock()
         self._lost_store = ""
 
     def tick(self) -> None:
         """Tell of this rank, and look at what others tell."""
+        self._forgive_a_stop()
         if self._store is None:
             self._heard = self._clock()
             if (alone := self._beat()).overdue:
@@ -93,14 +96,19 @@ class Watchdog:
 
     def look_at_self(self) -> None:
         """What is left where the store does not answer; and a process that was stopped as a whole is forgiven."""
-        now = self._clock()
-        away, self._looked_at_self = now - self._looked_at_self, now
-        if away > STOPPED_AFTER + self.interval:
-            self._activities.forgive(away)
-            self._silence.forget()
-            self._heard = now
-        elif now - self._heard > longest_silence(self._setting) and (alone := self._beat()).overdue:
+        self._forgive_a_stop()
+        if self._clock() - self._heard > longest_silence(self._setting) and (alone := self._beat()).overdue:
             self._conclude([alone], {}, self._lost_store or "the job's store does not answer")
+
+    def _forgive_a_stop(self) -> None:
+        """Whichever thread wakes first finds that both were away, and so the whole process."""
+        with self._waking:
+            now = self._clock()
+            away, self._awake = now - self._awake, now
+            if away > STOPPED_AFTER + self.interval:
+                self._activities.forgive(away)
+                self._silence.forget()
+                self._heard = now
 
     def lose_store(self, error: Exception) -> None:
         """Whoever kept the store has gone. Training goes on without, and so does the watch over this rank alone."""
@@ -189,8 +197,10 @@ def _kept() -> str:
 
 @contextmanager
 def watching(setting: Setting | None, world: World, run_dir: Path) -> Iterator[None]:
-    """Watch over the job while this lasts; entered by all ranks together. None watches over nothing."""
-    if setting is None:
+    """Watch over the job while this lasts; entered by all ranks together. None watches over nothing, and neither does
+    auto in somebody's own program or notebook that trains alone: a debugger may hold it, and its end is not ours."""
+    here.begin_anew()
+    if setting is None or (setting == "auto" and world.size == 1 and not is_ours()):
         yield
         return
     place, store = place_in_job(), None

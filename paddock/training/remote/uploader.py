@@ -54,6 +54,8 @@ class Uploader:
         self._sent: dict[str, tuple[int, int]] = {}
         self._delivered: dict[str, tuple[int, int]] = {}
         self._small_files_due = 0.0
+        self._may_drop = True
+        """Whether a checkpoint has come since the store was last tidied."""
         self._ending, self._ended = threading.Event(), threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="uploads", daemon=True)
@@ -156,6 +158,7 @@ class Uploader:
                 self._there[path.name].add(f"{key}/{DESCRIPTION}")
                 self._complete.add(path.name)
             self._published[path.name] = stamp
+            self._may_drop = True
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -219,7 +222,7 @@ class Uploader:
     def _drop_superfluous(self) -> None:
         """Drop there what is dropped here, by the same rule; and what was never completed."""
         newest = max(self._published, default=None)
-        if newest is None or not self._complete:
+        if not self._may_drop or newest is None or not self._complete:
             return
         path = self._folder / FOLDER / newest / DESCRIPTION
         best = f"step-{read_document(path, Description).best_step:08d}" if path.is_file() else None
@@ -229,6 +232,7 @@ class Uploader:
             self._store.delete([description, *sorted(self._there[step] - {description})])
             self._complete.discard(step)
             del self._there[step]
+        self._may_drop = False
 
     def _key(self, *names: str) -> str:
         return "/".join(part for part in (self._address.key, *names) if part)

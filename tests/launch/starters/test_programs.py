@@ -44,6 +44,14 @@ def test_those_that_go_on_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_together([python("node 0", deaf), python("node 1", "import sys; sys.exit(5)")]) == 5
 
 
+def test_one_that_has_saved_leaves_the_others_their_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(programs, "SECONDS_FOR_THE_OTHERS", 0)
+    saved = tmp_path / "saved"
+    slow = f"import pathlib, sys, time; time.sleep(1); pathlib.Path({str(saved)!r}).touch(); sys.exit(8)"
+    assert run_together([python("node 0", slow), python("node 1", "import sys; sys.exit(8)")]) == 8
+    assert saved.exists()
+
+
 def test_one_that_cannot_be_started_takes_the_others_along() -> None:
     with pytest.raises(MachineError, match="cannot start node 1"):
         run_together([python("node 0", "import time; time.sleep(1e6)"), Program("node 1", ["/no/such/program"])])
