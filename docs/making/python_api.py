@@ -32,9 +32,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def python_page() -> str:
     """Everything of `paddock.__all__`, and what it leads to."""
     lines = ["# Python", "", plain(paddock.__doc__ or ""), ""]
-    for module, names in [*_exported(), *ALSO.items()]:
-        for name in names:
-            lines += _described(module, name)
+    wanted = [(module, name) for module, names in [*_exported(), *ALSO.items()] for name in names]
+    for module, name in dict.fromkeys(wanted):
+        lines += _described(module, name)
     return "\n".join(lines) + "\n"
 
 
