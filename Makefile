@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help quickstart test test-all test-elsewhere test-harness test-objects fuzz chaos chaos-local audit lint bench clean
+.PHONY: help quickstart test test-all test-elsewhere test-harness test-objects fuzz chaos chaos-local audit lint bench docs docs-serve pins clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -68,10 +68,33 @@ lint: $(VENV)/installed-dev ## Check format, lint, types and the borders between
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Material's word to whoever builds, that mkdocs has a successor, is for us and not for every build.
+export NO_MKDOCS_2_WARNING := 1
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/installed-docs ## Build the site of the documentation into build/docs; a link that leads nowhere fails
+	$(BIN)/mkdocs build --strict --quiet
+	@echo build/docs/index.html
+
+docs-serve: $(VENV)/installed-docs ## Show the site on this machine, and again whenever a page changes
+	$(BIN)/mkdocs serve --strict
+
+pins: ## Write constraints.txt anew: the newest versions that go together, within the ranges of pyproject.toml
+	@mkdir -p build
+	$(PYTHON) -m venv build/resolver
+	build/resolver/bin/pip install --quiet --disable-pip-version-check --upgrade --dry-run --ignore-installed \
+	  --report build/resolved.json -e '.[dev,docs]'
+	build/resolver/bin/python .ci/pins.py build/resolved.json > build/constraints.txt
+	@mv build/constraints.txt constraints.txt
+	@git diff --stat -- constraints.txt
+
 bench: $(VENV)/installed-dev ## Measure against the peers; results go to benchmarks/results
 	$(BIN)/python benchmarks/beside_peers.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/data_reading.py
 
 clean: ## Remove what make made
-	rm -rf $(VENV) $(VENV)-audit runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-audit build runs .pytest_cache .mypy_cache .ruff_cache
