@@ -18,7 +18,7 @@ def check_type(argument: str, value: object, *kinds: type, fix: str = "") -> Non
     is_number = isinstance(value, bool) and bool not in kinds  # which Python takes for a whole number
     if value is not None and (is_number or not isinstance(value, kinds)):
         wanted = " or ".join(NAMES[kind] for kind in kinds)
-        raise ConfigError(f"{argument} is {described(value)}", why=f"it is {wanted}", fix=fix)
+        raise ConfigError(f"{argument} is {described(value)}", why=f"what is wanted is {wanted}", fix=fix)
 
 
 def described(value: object) -> str:
@@ -33,7 +33,9 @@ def described(value: object) -> str:
 def check_callbacks(callbacks: object) -> None:
     """Functions and `Callback`s, in a row."""
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
-        raise ConfigError(f"callbacks is {described(callbacks)}", why="it is a list", fix="put brackets around it")
+        raise ConfigError(
+            f"callbacks is {described(callbacks)}", why="what is wanted is a list", fix="put brackets around it"
+        )
     for number, callback in enumerate(callbacks):
         if isinstance(callback, type) and issubclass(callback, Callback):
             raise ConfigError(

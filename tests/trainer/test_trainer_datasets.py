@@ -19,9 +19,12 @@ from paddock.testing.texts import sample_prompts
 
 MakeTrainer = Callable[..., Trainer]
 CLASSIFIES: dict[str, Any] = {
-    "extends": "bert/tiny",
     "task": "sequence_classification",
-    "data": {"source": "jsonl", "sequence_length": 32},
+    "model": {"family": "bert", "layers": 2, "hidden": 32, "heads": 2, "context": 32, "vocab": 400},
+    "data": {"sequence_length": 32},
+    "tokenizer": {"kind": "trained"},
+    "batch": {"micro": 4, "global": 8},
+    "train": {"steps": 2},
 }
 
 
