@@ -15,7 +15,7 @@ from paddock.errors import ConfigError
     ("arguments", "message"),
     [
         ({"model": 7}, "model is 7, of type int"),
-        ({"model": nn.Linear(2, 2)}, "model is .* of type Linear"),
+        ({"model": nn.Linear(2, 2)}, "model is .*of type Linear"),
         ({"task": 1}, "task is 1"),
         ({"recipe": ["gpt2"]}, "recipe is"),
         ({"overrides": [("train.steps", 1)]}, "overrides is"),
@@ -23,7 +23,7 @@ from paddock.errors import ConfigError
         ({"parallel": 2}, "parallel is 2"),
         ({"nproc_per_node": "2"}, "nproc_per_node is '2'"),
         ({"nproc_per_node": True}, "nproc_per_node is True"),
-        ({"nproc_per_node": 0}, "nproc_per_node"),
+        ({"nproc_per_node": 0}, "--nproc-per-node = 0"),
         ({"run_dir": 3}, "run_dir is 3"),
         ({"callbacks": print}, "callbacks is"),
         ({"callbacks": [Callback]}, r"callbacks\[0\] is the class Callback"),
