@@ -12,6 +12,7 @@ from paddock.testing.guides import sections
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
 
 
+@pytest.mark.slow
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "guide"}
