@@ -1,4 +1,4 @@
-"""`paddock.Trainer`: the verbs `train`, `evaluate` and `predict` as methods, for Python and notebooks.
+"""`paddock.Trainer`: the verbs as methods, for Python and notebooks.
 
     from paddock import Trainer
 
@@ -13,33 +13,53 @@ It composes a recipe and calls the jobs that the command line calls: nothing is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from paddock.config.argument_types import check_callbacks, check_checkpoint, check_type
+from paddock.config.choice import as_sections, check_task, chosen_values
 from paddock.config.layouts import parse_layout
-from paddock.config.load import find_recipe, merge, read_values
+from paddock.config.load import merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import user_path
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
-from paddock.tasks.registry import name_datasets, task_called
+from paddock.tasks.registry import datasets_given, task_called
+from paddock.telemetry.format import count
 from paddock.telemetry.jsonl import OnMetrics
 from paddock.training.callbacks import Callback
 
+if TYPE_CHECKING:
+    from paddock.data.tokenizers.load import Tokenizer
+    from paddock.inference.loaded import LoadedModel
+    from paddock.models.model import Model
+    from paddock.reporting.history import History
+
 Checkpoint = bool | str | Path | None
+DTYPES = ["float32", "bfloat16", "float16"]
+"""Of weights that are written for others."""
+OWN_MODEL = "name one that `paddock zoo list` shows; docs/guides/contributing-a-model.md has how yours joins them"
+LIKE_A_LAYOUT = 'such as "dp2,tp2", or {"tensor": 2}'
 
 
 class Trainer:
-    """One recipe, and what is done with it. Every method returns plain values."""
+    """One recipe, and what is done with it.
+
+    >>> trainer = Trainer(model="gpt2/tiny", train_dataset=["A text.", "Another one."], overrides={"train.steps": 50})
+    >>> trainer.train()["loss"]
+    >>> trainer.history.plot()
+    >>> trainer.generate("A", max_new_tokens=20)
+    """
 
     def __init__(
         self,
         task: str | None = None,
         model: str | None = None,
-        train_dataset: str | Path | None = None,
-        eval_dataset: str | Path | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
         *,
         recipe: str | Path | None = None,
         args: str | Path | Mapping[str, Any] | None = None,
@@ -50,26 +70,56 @@ class Trainer:
         run_dir: str | Path | None = None,
     ) -> None:
         """`model` is a name that `paddock zoo list` shows; or give `recipe`, a name or a YAML file; or `args`, the
-        same or a dictionary of sections. `overrides` are fields by dotted name ({"train.steps": 100}) or by section.
+        same or a dictionary of sections. A dataset is a path, or samples: a list of texts or of records, a dataset of
+        torch's or of Hugging Face's. `overrides` are fields by dotted name ({"train.steps": 100}) or by section.
         `parallel` is a layout such as "dp2,tp2", or the recipe's section; `nproc_per_node` processes run it.
-        `callbacks` are functions that hear of every record of metrics, or, in one process, `Callback`s."""
-        name, values = _choose(model, recipe, args)
+        `callbacks` are functions that hear of every record of metrics, or, in one process, `Callback`s; both may end
+        the run with a `Stop`."""
+        check_type("task", task, str)
+        check_type("model", model, str, fix=OWN_MODEL)
+        check_type("recipe", recipe, str, Path)
+        check_type("args", args, str, Path, Mapping)
+        check_type("overrides", overrides, Mapping, fix='such as {"train.steps": 100}')
+        check_type("parallel", parallel, str, Mapping, fix=LIKE_A_LAYOUT)
+        check_type("nproc_per_node", nproc_per_node, int)
+        check_type("run_dir", run_dir, str, Path)
+        check_callbacks(callbacks)
+        name, values = chosen_values(model, recipe, args)
         own_task = values.get("task", Recipe.model_fields["task"].default)
         if task is not None:
-            _check_task(task_called(task), own_task, name)
-        train, evaluation = (None if path is None else str(path) for path in (train_dataset, eval_dataset))
-        values = merge(values, {"data": name_datasets(own_task, train, evaluation)})
+            check_task(task_called(task), own_task, name)
+        changes = as_sections(overrides or {})
+        data = merge(values, changes).get("data", {})
+        values = merge(values, {"data": datasets_given(own_task, data, train_dataset, eval_dataset)})
         if isinstance(parallel, str):
             values = merge(values, parse_layout(parallel))
         elif parallel is not None:
             values = merge(values, {"parallel": dict(parallel)})
         self.name = name
-        self.recipe = recipe_from_dict(merge(values, _sections(overrides or {})))
+        self.recipe = recipe_from_dict(merge(values, changes))
         self.launch = LaunchOptions(nproc_per_node=nproc_per_node)
+        self.launch.check()
         self.callbacks = list(callbacks)
         self._address = str(run_dir) if is_address(run_dir) else None
+        self._opened: tuple[Path, LoadedModel] | None = None
         self.run_dir = None if run_dir is None else _folder(run_dir)
         """Where the newest run of this trainer is, or will be."""
+
+    def __repr__(self) -> str:
+        recipe, processes = self.recipe, self.launch.nproc_per_node
+        where = f" over {processes} processes" if processes > 1 else ""
+        what = f"{recipe.task}, {count(recipe.model.num_parameters())} parameters, {recipe.data.describe()}"
+        return f"<Trainer of {self.name} ({what}){where}: {self._state()}>"
+
+    def _state(self) -> str:
+        """How far its run is, in a few words."""
+        from paddock.reporting.listing import describe_run, is_run
+
+        if self.run_dir is None or not is_run(self.run_dir):
+            return "not trained yet"
+        run = describe_run(str(self.run_dir))
+        loss = "" if run.loss is None else f", loss {run.loss:.4f}"
+        return f"{run.name}, {run.state}, step {run.step:,}{loss}"
 
     def train(
         self, resume_or_finetune_from_checkpoint: Checkpoint = False, do_finetune: bool = False
@@ -79,7 +129,13 @@ class Trainer:
 
         A checkpoint is True (the newest one of this trainer's run), a run, a checkpoint or a Hugging Face folder. It
         is resumed: weights, optimizer, schedule and data position. With `do_finetune` only its weights are taken.
+
+        >>> trainer.train()
+        {'step': 50, 'loss': 6.2247, 'best': {'loss': 6.1943, …}, 'run_dir': 'runs/gpt2-tiny-…', 'stopped': None, …}
+        >>> trainer.train(resume_or_finetune_from_checkpoint="runs/before", do_finetune=True)
         """
+        check_type("do_finetune", do_finetune, bool)
+        check_checkpoint("resume_or_finetune_from_checkpoint", resume_or_finetune_from_checkpoint)
         from paddock.jobs.train import train
         from paddock.training.run_directory import outcome_of
 
@@ -111,7 +167,10 @@ class Trainer:
 
     def evaluate(self, eval_checkpoint: Checkpoint = False) -> dict[str, Any]:
         """Metrics over the whole validation set. True, or False after training, takes this trainer's newest
-        checkpoint; else name a run, a checkpoint or a Hugging Face folder."""
+        checkpoint; else name a run, a checkpoint or a Hugging Face folder.
+
+        >>> trainer.evaluate()["loss"]
+        """
         from paddock.jobs.evaluate import evaluate
 
         recipe = _with(self.recipe, checkpoint={"load": self._weights(eval_checkpoint, "eval_checkpoint")})
@@ -129,7 +188,12 @@ class Trainer:
     ) -> list[Any]:
         """The answers to `input_data`, one input or a list of them: for each the best, or with `top_k` a list.
 
-        A language model continues its inputs; `sampling` is then max_new_tokens, temperature, top_p or seed."""
+        A language model continues its inputs; `sampling` is then max_new_tokens, temperature, top_p or seed.
+
+        >>> trainer.predict(input_data="Leon Berg saw ten owls in Oslo. - How many were there?")
+        """
+        check_type("top_k", top_k, int)
+        check_type("batch_size", batch_size, int)
         if input_data is None:
             raise ConfigError("there is no input_data", fix="give one input, or a list of them")
         inputs = list(input_data) if isinstance(input_data, list | tuple) else [input_data]
@@ -147,6 +211,83 @@ class Trainer:
         found = predict(predictor, given, top_k or 1, device=self.recipe.train.device)
         return [one.answers[0] if top_k is None else one.answers for one in found]
 
+    @property
+    def history(self) -> History:
+        """What its newest run has recorded: a table, with plots. While the run is under way, what there is so far.
+
+        >>> trainer.history["val.loss"]
+        >>> trainer.history.plot("train.loss", smooth=20)
+        """
+        from paddock.reporting.history import History
+
+        return History(self._run("history"))
+
+    @property
+    def model(self) -> Model:
+        """The model at its newest checkpoint: a torch module, in evaluation mode.
+
+        >>> sum(weight.numel() for weight in trainer.model.parameters())
+        """
+        return self._loaded("model").model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer.
+
+        >>> trainer.tokenizer.decode(trainer.tokenizer.encode("A text."))
+        """
+        return self._loaded("tokenizer").tokenizer
+
+    def generate(self, prompts: str | Sequence[str], **options: Any) -> list[str]:
+        """What the model at its newest checkpoint makes of the prompts, without them; options are those of
+        `paddock generate`.
+
+        >>> trainer.generate(["The class", "A function"], max_new_tokens=20, temperature=0)
+        """
+        return self._loaded("generate").generate(prompts, **options)
+
+    def convert(
+        self,
+        destination: str | Path,
+        to: Literal["huggingface", "paddock"] = "huggingface",
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+    ) -> Path:
+        """Write the newest checkpoint as a Hugging Face folder, which transformers reads; returns the folder.
+
+        >>> transformers.AutoModelForCausalLM.from_pretrained(trainer.convert("exported"))
+        """
+        check_type("destination", destination, str, Path)
+        for argument, value, known in (("to", to, ["huggingface", "paddock"]), ("dtype", dtype, DTYPES)):
+            if value not in known:
+                raise bad_value(argument, value, "there is no such form", did_you_mean(str(value), known))
+        from paddock.jobs.convert import convert
+
+        for line in convert(str(self._own_run("convert")), user_path(str(destination)), to, dtype):
+            print(f"note: {line}", file=sys.stderr)
+        return user_path(str(destination))
+
+    def benchmark(self, *, train: bool = False, warmup: int = 5, iterations: int = 100) -> dict[str, Any]:
+        """How fast the recipe computes here, with random samples: forward passes, or training steps.
+
+        >>> trainer.benchmark(train=True, iterations=20)["samples_per_second"]
+        """
+        check_type("train", train, bool)
+        check_type("warmup", warmup, int)
+        check_type("iterations", iterations, int)
+        from paddock.jobs.benchmark import Measurement, benchmark
+
+        return benchmark(self.recipe, Measurement(train, warmup, iterations), self.launch) or {}
+
+    def _loaded(self, wanted: str) -> LoadedModel:
+        """The model of the newest checkpoint, read once."""
+        from paddock.checkpoint.directory import find_checkpoint
+        from paddock.inference.loaded import load
+
+        newest = find_checkpoint(self._own_run(wanted))
+        if self._opened is None or self._opened[0] != newest:
+            self._opened = newest, load(str(newest), device=self.recipe.train.device)
+        return self._opened[1]
+
     def _continue(self, weights: str, prompts: list[Any], sampling: dict[str, Any]) -> list[dict[str, Any]]:
         from dataclasses import asdict, fields
 
@@ -161,6 +302,7 @@ class Trainer:
         return [asdict(one) for one in continue_text(job)]
 
     def _weights(self, source: Checkpoint, argument: str) -> str:
+        check_checkpoint(argument, source)
         if source is True or source in (False, None):
             return str(self._own_run(argument))
         return _existing(source)
@@ -169,62 +311,19 @@ class Trainer:
         """This trainer's run, if it has a checkpoint."""
         from paddock.checkpoint.directory import find_checkpoint
 
+        find_checkpoint(self._run(argument))
+        return self._run(argument)
+
+    def _run(self, wanted: str) -> Path:
+        """This trainer's run, if it has begun."""
         if self.run_dir is None or not self.run_dir.exists():
+            own = wanted in ("history", "model", "tokenizer", "generate", "convert")
             raise ConfigError(
-                f"{argument}: this trainer has no checkpoint yet",
+                f"{wanted}: this trainer has no checkpoint yet",
                 why="it has trained nothing",
-                fix="call train() first, or name a run, a checkpoint or a Hugging Face folder",
+                fix="call train() first" + ("" if own else ", or name a run, a checkpoint or a Hugging Face folder"),
             )
-        find_checkpoint(self.run_dir)
         return self.run_dir
-
-
-def _choose(
-    model: str | None, recipe: str | Path | None, args: str | Path | Mapping[str, Any] | None
-) -> tuple[str, dict[str, Any]]:
-    """The values that one of three ways to name a recipe gives, and a name for the run."""
-    ways = {"model": model, "recipe": recipe, "args": args}
-    given = [name for name, value in ways.items() if value is not None]
-    if isinstance(args, Mapping) and len(given) == 2:  # a dictionary changes what the other one names
-        name, values = _choose(model, recipe, None)
-        return name, merge(values, _sections(args))
-    if len(given) != 1:
-        raise ConfigError(
-            f"{' and '.join(given)} name a recipe" if given else "no model is named",
-            fix="give one of model, recipe and args",
-        )
-    if isinstance(args, Mapping):
-        values = dict(args)
-        parent = values.pop("extends", None)
-        base = {} if parent is None else read_values(find_recipe(str(parent)))
-        return "trainer", merge(base, _sections(values))
-    name = str(next(value for value in ways.values() if value is not None))
-    return name, read_values(find_recipe(name))
-
-
-def _check_task(wanted: str, own: str, name: str) -> None:
-    if wanted != own:
-        from paddock.config.load import zoo
-
-        fitting = [entry.name for entry in zoo() if entry.task == wanted]
-        raise bad_value(
-            "task",
-            wanted,
-            f"{name} is a recipe for {own}",
-            f"leave the task out, or choose a model from: {', '.join(fitting)}",
-        )
-
-
-def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted names as sections: {"train.steps": 1} and {"train": {"steps": 1}} are the same."""
-    sections: dict[str, Any] = {}
-    for name, value in values.items():
-        *path, last = name.split(".")
-        entry: dict[str, Any] = {last: dict(value) if isinstance(value, Mapping) else value}
-        for part in reversed(path):
-            entry = {part: entry}
-        sections = merge(sections, entry)
-    return sections
 
 
 def _with(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:

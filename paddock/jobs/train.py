@@ -143,6 +143,7 @@ def _start(
     from paddock.tasks.registry import build_task, prepare_data
     from paddock.telemetry.jsonl import MetricsFollower
     from paddock.training.callbacks import handed_over
+    from paddock.training.callbacks.stop_requests import stop_requests
     from paddock.training.run_directory import new_run_dir
     from paddock.training.run_lock import joined, locked
 
@@ -179,7 +180,10 @@ def _start(
             decided = json.loads(stack.enter_context(agreed(launch, decide, follow, inspect)))
             place, payload["attempt"] = Path(decided[0]), decided[1]
         payload["run_dir"] = str(place)
-        stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics))
+        if on_metrics:
+            payload["listened"] = True
+            ask_to_stop = stack.enter_context(stop_requests(place))
+            stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics, ask_to_stop))
         target, counts = "paddock.jobs.train:work", job.node_counts
         ended = run(target, payload, launch, place, stops_cleanly=True, node_counts=counts)
         return TrainingOutcome(place, **ended, is_main=speaks() and launch.node_rank == 0)
@@ -218,9 +222,10 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     from paddock.telemetry.busy import busy_seconds
     from paddock.telemetry.meter import WARMUP, ThroughputMeter
     from paddock.telemetry.stream import MetricStream
-    from paddock.training.callbacks import callbacks_kept
+    from paddock.training.callbacks import Callback, callbacks_kept
     from paddock.training.callbacks.pipeline_times import PipelineTimes
     from paddock.training.callbacks.recovery import Recovery
+    from paddock.training.callbacks.stop_requests import StopRequests
     from paddock.training.callbacks.stragglers import Stragglers
     from paddock.training.loop import TrainingLoop
     from paddock.training.run import TrainingRun
@@ -239,7 +244,11 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
             if world.is_main:
                 print(f"preflight: {examined}", file=sys.stderr)
         arithmetic = check_recipe(recipe, world.size)
-        stragglers, recovery = Stragglers(), [Recovery(payload["restart"]["seen"])] if "restart" in payload else []
+        stragglers, others = Stragglers(), list[Callback]()
+        if "restart" in payload:
+            others.append(Recovery(payload["restart"]["seen"]))
+        if "listened" in payload:
+            others.append(StopRequests())
         with phase("building the model", at_once=True):
             run = TrainingRun(
                 recipe,
@@ -248,7 +257,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
                 run_dir,
                 world,
                 continues=continues(recipe.checkpoint, run_dir),
-                callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), stragglers, *recovery],
+                callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), stragglers, *others],
                 stop_requested=lambda: stop.requested,
             )
         note_facts(run, arithmetic, attempt, payload["threads"])
@@ -261,7 +270,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         started = time.perf_counter()
         with MetricStream(sinks_of(run, attempt)) as stream:
             describe_metrics(stream, run.task)
-            if recovery:
+            if "restart" in payload:
                 stream.metadata("train.recovery_time", unit="s", goal="MINIMIZE", stage="TRAIN")
             stragglers.say = stream.message
             with run.checkpoints:

@@ -40,13 +40,13 @@ def write_csv(report: Report, stream: IO[Any]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["run", "step", "tokens", "seconds", *report.metrics])
     for name, run in zip(report.names, report.runs, strict=True):
-        for place, values in _rows(run):
+        for place, values in rows_of(run):
             cells = [values.get(metric, "") for metric in report.metrics]
             if any(cell != "" for cell in cells):
                 writer.writerow([name, *place, *cells])
 
 
-def _rows(run: RunCurves) -> Iterator[tuple[list[float | str], dict[str, float]]]:
+def rows_of(run: RunCurves) -> Iterator[tuple[list[float | str], dict[str, float]]]:
     """What was recorded at each step, and where that is."""
     path = run.path / METRICS if run.path.is_dir() else run.path
     again = RunCurves(run.name, run.path, goals=run.goals)

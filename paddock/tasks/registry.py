@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock import plugins
@@ -23,6 +24,7 @@ GROUP = "tasks"
 Rules = Mapping[str, Callable[["Recipe"], str]]
 """What a recipe of the task must fulfil: by name, functions that return what holds or raise a ConfigError."""
 Datasets = Callable[[str | None, str | None], dict[str, Any]]
+Samples = Callable[["DataConfig", Any, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class TaskEntry:
     """What answers `paddock predict`; None where there is nothing to predict."""
     datasets: str | Datasets | None = None
     """What `train_dataset` and `eval_dataset`, named in Python, change in the data section."""
+    samples: str | Samples | None = None
+    """What they change there where they are samples in a program's memory (`tasks/records.py`)."""
     aliases: tuple[str, ...] = ()
     """What it is called elsewhere."""
     trains: bool = True
@@ -69,6 +73,7 @@ _OWN = (
         data="paddock.data.config:CorpusConfig",
         rules="paddock.tasks.rules:CORPUS",
         datasets="paddock.tasks.datasets:corpus_or_text",
+        samples="paddock.tasks.records:texts",
         aliases=("text_generation",),
     ),
     TaskEntry(
@@ -87,6 +92,7 @@ _OWN = (
         rules="paddock.tasks.rules:TEXT_ROWS",
         predictor="paddock.inference.question_answering:AnswerPredictor",
         datasets="paddock.tasks.datasets:questions",
+        samples="paddock.tasks.records:questions",
     ),
     TaskEntry(
         "sequence_classification",
@@ -95,6 +101,7 @@ _OWN = (
         rules="paddock.tasks.rules:TEXT_ROWS",
         predictor="paddock.inference.text_predictors:TextLabelPredictor",
         datasets="paddock.tasks.datasets:lines_or_table",
+        samples="paddock.tasks.records:labelled_texts",
         aliases=("text_classification",),
     ),
     TaskEntry(
@@ -104,6 +111,7 @@ _OWN = (
         rules="paddock.tasks.rules:SEQUENCE_PAIRS",
         predictor="paddock.inference.sequence_to_sequence:TargetPredictor",
         datasets="paddock.tasks.datasets:lines_or_table",
+        samples="paddock.tasks.records:text_pairs",
         aliases=("translation", "summarization", "text2text_generation"),
     ),
     TaskEntry(
@@ -189,6 +197,32 @@ def name_datasets(task: str, train: str | None, evaluation: str | None) -> dict[
     if found is None:
         raise ConfigError(f"{task} reads no data that is named so", fix="set its data section: overrides={'data': …}")
     changes: dict[str, Any] = found(train, evaluation)
+    return changes
+
+
+def datasets_given(task: str, data: Mapping[str, Any], train: Any, evaluation: Any) -> dict[str, Any]:
+    """The same of what a program hands over: paths, or samples, which are kept in files. `data` is what the section
+    says otherwise: how the keys of records are called."""
+    given = {"train_dataset": train, "eval_dataset": evaluation}
+    there = {argument: content for argument, content in given.items() if content is not None}
+    paths = [isinstance(content, str | Path) for content in there.values()]
+    if all(paths):
+        return name_datasets(task, *(None if content is None else str(content) for content in given.values()))
+    if any(paths):
+        raise ConfigError(
+            "one of train_dataset and eval_dataset is a path, and the other one is not", fix="give two of a kind"
+        )
+    from paddock.tasks.records import Given, check_samples
+
+    for argument, content in there.items():
+        check_samples(argument, content)
+    found = _found(task_entry(task).samples)
+    if found is None:
+        argument, content = next(iter(there.items()))
+        raise ConfigError(f"{argument} is a {type(content).__name__}", why=f"{task} reads files", fix="give their path")
+    samples = [None if content is None else Given(argument, content) for argument, content in given.items()]
+    section = data_config_class(task).model_construct(**data)
+    changes: dict[str, Any] = found(section, *samples)
     return changes
 
 

@@ -32,10 +32,11 @@ from paddock.telemetry.records import (
     metrics_of,
     parse_record,
 )
+from paddock.telemetry.stop import wish_of
 from paddock.telemetry.stream import NOTHING, Step, Value
 
-OnMetrics = Callable[[int, dict[str, Any]], None]
-"""Called with a step and the metrics that were reported at it, from a thread of its own."""
+OnMetrics = Callable[[int, dict[str, Any]], object]
+"""Called with a step and the metrics that were reported at it, from a thread of its own; it may return a `Stop`."""
 POLL_INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""
 ATTEMPT = "attempt"
@@ -271,10 +272,11 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 class MetricsFollower:
     """Passes every record of a metrics file, from now on, to callbacks; all of them before it ends.
 
-    An error of a callback is raised at the end: it does not cost the run."""
+    A `Stop` that one returns or raises goes to `ask_to_stop`. Any other error is raised at the end: it does not cost
+    the run."""
 
-    def __init__(self, path: Path, callbacks: Sequence[OnMetrics]) -> None:
-        self._path, self._callbacks = path, callbacks
+    def __init__(self, path: Path, callbacks: Sequence[OnMetrics], ask_to_stop: Callable[[str], None]) -> None:
+        self._path, self._callbacks, self._ask_to_stop = path, callbacks, ask_to_stop
         self._offset, self._since = 0, time.time()
         self._error: Exception | None = None
         self._done = threading.Event()
@@ -316,4 +318,6 @@ class MetricsFollower:
                 record = parse_record(line)
                 if record["type"] == "LOG" and record.get("timestamp", 0.0) >= self._since and record.get("step"):
                     for callback in self._callbacks:
-                        callback(record["step"][-1], dict(metrics_of(record)))
+                        wish = wish_of(callback, record["step"][-1], dict(metrics_of(record)))
+                        if wish is not None:
+                            self._ask_to_stop(wish)

@@ -21,6 +21,7 @@ from paddock.phases import phase
 from paddock.process import progress as note_progress
 from paddock.process import unhurried
 from paddock.telemetry.meter import ThroughputMeter
+from paddock.telemetry.stop import wish_of
 from paddock.telemetry.stream import MetricStream
 from paddock.training.callbacks import Callback
 from paddock.training.feed import StepFeed, StepInput
@@ -207,7 +208,9 @@ class TrainingLoop:
             assert isinstance(callback, Callback)
             activity.begin(f"{type(callback).__name__}.{event}, a callback", CALLBACK)
             with unhurried():
-                getattr(callback, event)(self._run, *details)
+                wish = wish_of(getattr(callback, event), self._run, *details)
+            if wish is not None:
+                self._run.stop(wish)
 
     def _position(self) -> tuple[int, int]:
         progress = self._run.progress

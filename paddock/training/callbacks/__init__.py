@@ -16,6 +16,7 @@ from paddock import plugins
 from paddock.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
+    from paddock.telemetry.stop import Stop
     from paddock.training.run import TrainingRun
 
 GROUP = "callbacks"
@@ -24,22 +25,29 @@ _handed_over: dict[str, Callback] = {}
 
 
 class Callback:
-    """Hears of what happens in a run. Each method does nothing by default."""
+    """Hears of what happens in a run. Each method does nothing by default; one that returns or raises a `Stop` ends the
+    run after the step under way.
 
-    def on_start(self, run: TrainingRun) -> None:
+    >>> class Bits(Callback):
+    ...     def on_evaluate(self, run, metrics):
+    ...         metrics["bits"] = metrics["loss"] / math.log(2)  # logged as val.bits
+    >>> Trainer(model="gpt2/tiny", callbacks=[Bits()]).train()
+    """
+
+    def on_start(self, run: TrainingRun) -> Stop | None:
         """Everything is built and loaded; the first step follows."""
 
-    def on_step(self, run: TrainingRun, metrics: dict[str, float] | None) -> None:
+    def on_step(self, run: TrainingRun, metrics: dict[str, float] | None) -> Stop | None:
         """A step is done. `metrics` are what is logged of it, to which more may be added; None where nothing is
         logged: then nothing should wait for the device. `run.stop(reason)` makes it the last."""
 
-    def on_evaluate(self, run: TrainingRun, metrics: dict[str, float]) -> None:
+    def on_evaluate(self, run: TrainingRun, metrics: dict[str, float]) -> Stop | None:
         """An evaluation is done; more may be added to what is logged of it."""
 
-    def on_save(self, run: TrainingRun, checkpoint: Path) -> None:
+    def on_save(self, run: TrainingRun, checkpoint: Path) -> Stop | None:
         """A checkpoint is written, or on its way to the disk."""
 
-    def on_end(self, run: TrainingRun) -> None:
+    def on_end(self, run: TrainingRun) -> Stop | None:
         """The last step is done, evaluated and saved."""
 
 

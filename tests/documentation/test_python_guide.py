@@ -1,0 +1,28 @@
+"""The guide to Python: its code runs from the top to the bottom, and does what the text says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.testing.guides import sections
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
+
+
+@pytest.mark.slow
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "guide"}
+    for section in sections(GUIDE):
+        for block in section:
+            assert block.kind == "python"
+            exec(block.text, names)  # noqa: S102  the guide is ours
+    assert list(names["history"]["val.loss"]) == [20, 40]
+    assert Path("losses.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert names["stopped"]["stopped"] == "a loss below 7" and names["stopped"]["step"] < 10_000
+    assert list(names["measured"].history["val.bits"]) == [2, 4]
+    assert (names["folder"] / "config.json").is_file() and names["speed"]["tokens_per_second"] > 0
+    assert names["longer"].history.rows[-1]["step"] == 45
