@@ -105,10 +105,15 @@ def is_live() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
-def leave_to_machine_0() -> None:
-    """Say nothing of what is being done from now on: machine 0 does, for all."""
+@contextmanager
+def left_to_machine_0(follows: bool) -> Iterator[None]:
+    """On a machine that follows, say nothing of what is being done inside: machine 0 does, for all."""
     global _follows
-    _follows = True
+    before, _follows = _follows, _follows or follows
+    try:
+        yield
+    finally:
+        _follows = before
 
 
 def tells() -> bool:

@@ -145,10 +145,6 @@ def place(launch: LaunchOptions, flags: list[str], command: list[str] | None) ->
         from paddock.launch.starters.simulated import simulate
 
         raise SystemExit(simulate(command, launch))
-    if launch.node_rank:
-        from paddock.phases import leave_to_machine_0
-
-        leave_to_machine_0()
     return launch
 
 

@@ -26,7 +26,7 @@ from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
-from paddock.phases import STARTING, phase, speaks
+from paddock.phases import STARTING, left_to_machine_0, phase, speaks
 from paddock.streams import outliving_readers
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def train(
         launch = _with_threads(launch, recipe)
     address = None if remote is None else str(remote.address)
     job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
-    with outliving_readers(), phase(STARTING, at_once=True):
+    with outliving_readers(), left_to_machine_0(launch.node_rank > 0), phase(STARTING, at_once=True):
         return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect)
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from paddock.cores import busy_since_the_beginning
 from paddock.launch.options import LaunchOptions
 from paddock.parallel.rendezvous import interface_towards, place_in_job
-from paddock.phases import tells
 from paddock.process import is_ours
 
 
@@ -60,7 +59,7 @@ def with_threads(options: LaunchOptions, usual: int) -> LaunchOptions:
         return options
     others = busy_since_the_beginning()
     threads = min(usual, threads_for(num_cores(), options.nproc_per_node, others))
-    if threads < usual and others is not None and tells():
+    if threads < usual and others is not None and options.node_rank == 0:
         each = f"{threads} thread{'' if threads == 1 else 's'} each, and not {usual}"
         told = f"other work keeps {others:.1f} of {num_cores()} cores busy, so that processes get {each}"
         print(f"note: {told}; --threads says otherwise", file=sys.stderr)

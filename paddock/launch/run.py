@@ -22,7 +22,7 @@ from paddock.launch.environment import under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.target import check_target, resolve
-from paddock.phases import STARTING, leave_to_machine_0, over, phase
+from paddock.phases import STARTING, left_to_machine_0, over, phase
 from paddock.plugins import modules_for_workers
 
 __all__ = ["run", "under_torchrun"]
@@ -58,8 +58,6 @@ def run(
         with phase(STARTING, at_once=True), _threads(options):
             return resolve(target)(payload)
     options = located(options)
-    if options.node_rank:
-        leave_to_machine_0()
     if options.elastic and node_counts is None:
         nodes = f"{options.min_nodes}:{options.nnodes}"
         raise bad_value("--nnodes", nodes, "only training goes on as machines leave and come", "give a number")
@@ -67,7 +65,8 @@ def run(
     spec |= {"modules": modules_for_workers(), "path": sys.path}
     counts = tuple(node_counts or [options.nnodes])
     policy = Policy(counts, options.max_restarts, options.node_timeout, options.elastic, options.rdzv_id or "")
-    with phase(f"{STARTING} {options.nproc_per_node} process{'es' * (options.nproc_per_node > 1)}", at_once=True):
+    words = f"{STARTING} {options.nproc_per_node} process{'es' * (options.nproc_per_node > 1)}"
+    with left_to_machine_0(options.node_rank > 0), phase(words, at_once=True):
         try:
             return run_attempts(Job(spec, options, policy, run_dir))
         finally:

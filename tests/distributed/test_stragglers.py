@@ -92,6 +92,7 @@ def trains(rank: int, values: dict[str, Any], slow: int, kind: str, folder: str)
     return said, ear.heard, waits
 
 
+@pytest.mark.slow  # it weighs times of processes against each other, for which the machine must have nothing else to do
 @pytest.mark.parametrize(("kind", "layout", "slow"), [("compute", "dp2", 1), ("compute", "tp2", 0), ("data", "dp2", 0)])
 def test_the_slow_process_is_named(pool_of: PoolOf, kind: str, layout: str, slow: int, tmp_path: Path) -> None:
     values = with_layout(recipe_from_dict(merge(small_recipe().to_dict(), SECTIONS)), layout).to_dict()
