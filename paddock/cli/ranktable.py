@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse
-from paddock.errors import ConfigError, DataError, did_you_mean
+from paddock.cli.arguments import parse
+from paddock.cli.subverbs import run_subverb
+from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write
 from paddock.launch.placement.addresses import own_addresses, parse_addresses
 from paddock.launch.placement.rank_table import (
@@ -77,25 +77,8 @@ class CheckOptions:
 
 
 def main(arguments: list[str]) -> None:
-    verbs: dict[str, Callable[[list[str]], None]] = {"make": make, "merge": merge, "check": check}
-    wanted, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
-    if wanted in HELP_FLAGS:
-        print(overview())
-    elif wanted in verbs:
-        verbs[wanted](rest)
-    else:
-        raise ConfigError(
-            f'paddock ranktable has no verb "{wanted}"' if wanted else "paddock ranktable needs to know what to do",
-            fix=did_you_mean(wanted, list(verbs)),
-        )
-
-
-def overview() -> str:
-    """The page behind `paddock ranktable --help`."""
-    pages = {"make --devices [0,8]": MakeOptions, "merge FILE…": MergeOptions, "check FILE": CheckOptions}
-    lines = ["usage: paddock ranktable make|merge|check …    --help after one of them explains it", ""]
-    lines += [f"  {usage:<22} {(page.__doc__ or '').splitlines()[0]}" for usage, page in pages.items()]
-    return "\n".join(lines)
+    subverbs = {"make": (make, MakeOptions), "merge": (merge, MergeOptions), "check": (check, CheckOptions)}
+    run_subverb("ranktable", subverbs, arguments)
 
 
 def make(arguments: list[str]) -> None:
