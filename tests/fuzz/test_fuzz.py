@@ -60,3 +60,12 @@ def test_an_input_is_known_by_its_number(tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True).stdout
 
     assert one(3) == one(3) != one(4)
+
+
+def test_the_report_has_a_row_for_every_reader_and_seed(tmp_path: Path) -> None:
+    report = tmp_path / "fuzz.csv"
+    for seed in ("0", "1", "1"):
+        fuzz("--module", "planted", "--reader", "checks", "--inputs", "3", "--seed", seed, "--csv", report)
+    header, *rows = report.read_text(encoding="utf-8").splitlines()
+    assert header.startswith("seed,reader,inputs,")
+    assert [row.split(",")[:2] for row in rows] == [["0", "checks"], ["1", "checks"]]
