@@ -38,7 +38,7 @@ WORKLOADS: dict[str, tuple[str, list[str]]] = {
     "resnet-forward": ("ResNet-50 forward, 32", [*RESNET, "--batch.micro", "32", "--batch.global", "32"]),
 }
 ONE_AT_A_TIME = ("mt5",)
-SETTINGS = ("default", "tuned", "compiled")
+SETTINGS = ("default", "tuned", "compiled", "compiled-whole")
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Other libraries' models for the work of a recipe: the same shapes, dropout, number type and optimizer.
 
 A peer runs as it comes (`default`); with a fused optimizer, the allocator settings and the memory format that we use
-(`tuned`); and with its blocks compiled besides (`compiled`). Its best is the best of these.
+(`tuned`); and besides with its blocks compiled (`compiled`), or all of it at once (`compiled-whole`). Its best is the
+best of these.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from paddock.training.precision import autocast_for
 
 if TYPE_CHECKING:
     from paddock.config.recipe import Recipe
+    from paddock.training.config import OptimizerConfig
 
 Batch = Mapping[str, Tensor]
 
@@ -170,6 +172,8 @@ def peer_step(recipe: Recipe, peer: str, setting: str, trains: bool, adapter: De
     if setting == "compiled":
         for block in _blocks(built.model):
             block.compile()
+    elif setting == "compiled-whole":
+        built.model.compile()
     autocast = autocast_for(recipe.precision, adapter)
     if not trains:
         return _inference(recipe, built, batches, autocast)
@@ -187,15 +191,8 @@ def _blocks(model: nn.Module) -> list[nn.Module]:
 def _training(
     recipe: Recipe, built: PeerModel, batches: Sequence[Batch], autocast: AbstractContextManager[Any], setting: str
 ) -> Callable[[], object]:
-    config, parameters = recipe.optimizer, list(built.model.parameters())
-    fused = None if setting == "default" else True
-    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
-    if config.name == "sgd":
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(parameters, config.lr, config.momentum, fused=fused)
-    elif config.name in kinds:
-        optimizer = kinds[config.name](parameters, config.lr, fused=fused)
-    else:
-        raise ConfigError(f"peers are trained with adamw, adam or sgd, not {config.name}", fix="--optimizer.name adamw")
+    parameters = list(built.model.parameters())
+    optimizer = peer_optimizer(recipe.optimizer, parameters, fused=None if setting == "default" else True)
     built.model.train()
 
     def step() -> None:
@@ -203,12 +200,28 @@ def _training(
             with autocast:
                 loss = built.loss(batch)
             (loss / len(batches)).backward()
-        if config.clip is not None:
-            torch.nn.utils.clip_grad_norm_(parameters, config.clip)
+        if recipe.optimizer.clip is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, recipe.optimizer.clip)
         optimizer.step()
         optimizer.zero_grad()
 
     return step
+
+
+def peer_optimizer(
+    config: OptimizerConfig, parameters: Sequence[nn.Parameter], fused: bool | None
+) -> torch.optim.Optimizer:
+    """torch's own, with the recipe's settings; as everywhere, only matrices decay."""
+    groups = [
+        {"params": [one for one in parameters if one.dim() >= 2], "weight_decay": config.weight_decay},
+        {"params": [one for one in parameters if one.dim() < 2], "weight_decay": 0.0},
+    ]
+    if config.name == "sgd":
+        return torch.optim.SGD(groups, config.lr, config.momentum, fused=fused)
+    if config.name not in ("adamw", "adam"):
+        raise ConfigError(f"peers are trained with adamw, adam or sgd, not {config.name}", fix="--optimizer.name adamw")
+    kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=fused)
 
 
 def _inference(

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from paddock.jobs.benchmark import Measurement
 
 
+PeerSetting = Literal["default", "tuned", "compiled", "compiled-whole"]
+
+
 class BenchmarkConfig(ConfigModel):
     """What to measure."""
 
@@ -28,8 +31,9 @@ class BenchmarkConfig(ConfigModel):
     """Iterations before the clock runs; 5, or 2 beside a peer."""
     iterations: int | None = None
     """Iterations to time, each over one global batch; 100, or 8 beside a peer."""
-    peer_settings: tuple[Literal["default", "tuned", "compiled"], ...] = ("default", "tuned", "compiled")
-    """With --compare: how the peer runs. All sides are in memory at once."""
+    peer_settings: tuple[PeerSetting, ...] = ("default", "tuned", "compiled")
+    """With --compare: how the peer runs: as it comes; with a fused optimizer, our allocator and memory format; and
+    besides with its blocks compiled, or all of it at once. All sides are in memory at once."""
 
     def measurement(self, warmup: int, iterations: int) -> Measurement:
         """The same, with numbers where none are given."""

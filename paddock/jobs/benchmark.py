@@ -172,7 +172,7 @@ def compare(
     if not adapter.computes_on_host:
         raise bad_value("--device", adapter.name, "peers are measured on the CPU", "--device cpu")
     values, trains = recipe.to_dict(), measurement.train
-    settings = [name for name in settings if name != "compiled" or find_compiler(adapter)]
+    settings = [name for name in settings if not name.startswith("compiled") or find_compiler(adapter)]
     sides = {"paddock": Side(values, trains)}
     sides |= {f"{peer} {setting}": Side(values, trains, peer, setting) for setting in settings}
     sides[PRODUCT] = Side(values, trains, setting=PRODUCT)
@@ -217,9 +217,11 @@ def _comparison(recipe: Recipe, peer: str, measurement: Measurement, found: Mapp
 
 
 def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
-    """How many times faster we were: in the middle turn, and in the worst and the best."""
-    ratios = sorted(other / own for other, own in zip(theirs, ours, strict=True))
-    return {"median": ratios[len(ratios) // 2], "low": ratios[0], "high": ratios[-1]}
+    """How many times faster we were: in the middle of the turns, and in the worst and the best."""
+    from statistics import median
+
+    ratios = [other / own for other, own in zip(theirs, ours, strict=True)]
+    return {"median": median(ratios), "low": min(ratios), "high": max(ratios)}
 
 
 def _share(ours: int | None, theirs: int | None) -> float | None:

@@ -59,7 +59,10 @@ def work(reader: Reader, portion: Portion, seed: int, slot: Slot, folder: Path) 
             began = time.process_time()
             slot.write(tally.inputs, began, tally)
             outcome = limits.checked(workshop.judge(files, None))
-            tally.slowest, tally.memory = max(tally.slowest, time.process_time() - began), max(tally.memory, limits.growth)
+            tally.slowest, tally.memory = (
+                max(tally.slowest, time.process_time() - began),
+                max(tally.memory, limits.growth),
+            )
             tally.inputs += 1
             tally.refused += outcome.kind == "refused"
             tally.accepted += outcome.kind == "accepted"

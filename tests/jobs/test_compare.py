@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from paddock.benchmarking.peers import PEERS, _blocks, _renamed, check_peer, peer_step
+from paddock.benchmarking.peers import PEERS, _blocks, _renamed, check_peer, peer_optimizer, peer_step
 from paddock.benchmarking.sides import Measured
 from paddock.cli.main import run
 from paddock.config.load import load_recipe, merge
@@ -18,6 +18,8 @@ from paddock.errors import ConfigError, MachineError
 from paddock.jobs import benchmark
 from paddock.models.registry import example_batch
 from paddock.testing.layouts import small_bert, small_recipe, small_t5
+from paddock.training.config import OptimizerConfig
+from paddock.training.optimizer import build_optimizer
 
 TINY = ["--model.layers", "2", "--data.sequence-length", "32", "--benchmark.iterations", "2", "--benchmark.warmup", "1"]
 
@@ -115,6 +117,7 @@ def test_ratios_are_those_of_the_same_turn() -> None:
     assert result["ratios"]["hf tuned"] == {"median": 1.5, "low": 0.5, "high": 1.5}
     assert result["best"] == "hf tuned"
     assert result["memory_ratios"] == {"hf default": 0.5, "hf tuned": None}
+    assert benchmark._ratio([1.0, 2.0, 4.0, 9.0], [1.0] * 4) == {"median": 3.0, "low": 1.0, "high": 9.0}
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,3 +142,19 @@ def test_what_goes_wrong_in_a_side_is_told(capsys: pytest.CaptureFixture[str]) -
     ]
     assert run(["benchmark", "t5/tiny", *flags, "--benchmark.iterations", "1", "--benchmark.warmup", "0"]) == 2
     assert "adamw, adam or sgd" in capsys.readouterr().err
+
+
+def test_a_peer_is_trained_with_the_settings_of_the_recipe() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))]
+    config = OptimizerConfig(betas=(0.8, 0.95), eps=1e-6, weight_decay=0.3, lr=0.5)
+    theirs, ours = peer_optimizer(config, weights, fused=None), build_optimizer(weights, config)
+
+    def settings(optimizer: torch.optim.Optimizer) -> list[tuple[object, ...]]:
+        names = ("lr", "betas", "eps", "weight_decay")
+        return [(len(group["params"]), *(group[name] for name in names)) for group in optimizer.param_groups]
+
+    assert settings(theirs) == settings(ours)
+    sgd = peer_optimizer(OptimizerConfig(name="sgd", momentum=0.8), weights, fused=None)
+    assert [group["momentum"] for group in sgd.param_groups] == [0.8, 0.8]
+    with pytest.raises(ConfigError, match="adafactor"):
+        peer_optimizer(OptimizerConfig(name="adafactor", weight_decay=0.0), weights, fused=None)
