@@ -48,3 +48,45 @@ def test_no_folder_has_too_many_doors() -> None:
     sizes = {folder: len({*folder.glob("*.py")} - verbs) for folder in ROOT.rglob("*") if folder.is_dir()}
     crowded = {str(folder.relative_to(ROOT)): size for folder, size in sizes.items() if size > MOST_FILES}
     assert crowded == {}
+
+
+FAMILIES = {"gpt2", "bert", "t5", "resnet"}
+
+
+def choices_by_family(source: str) -> list[int]:
+    """The lines that compare a family with the name of one."""
+
+    def words(node: ast.Compare) -> set[object]:
+        parts = list(ast.walk(node))
+        constants = {part.value for part in parts if isinstance(part, ast.Constant)}
+        names = {part.id for part in parts if isinstance(part, ast.Name)}
+        return constants | names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
+
+    compared = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Compare)]
+    return [node.lineno for node in compared if "family" in words(node) and words(node) & FAMILIES]
+
+
+def test_only_a_family_knows_what_is_special_about_it() -> None:
+    """What differs between families is asked of the family, its config or its model: one from outside answers, too.
+    Only configs of other systems, which have a section for each family, are read by its name."""
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in ROOT.rglob("*.py")
+        if not {"models", "foreign"} & {*path.relative_to(ROOT).parts}
+        if (lines := choices_by_family(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+    assert choices_by_family('if config.family == "resnet" or family in ("t5", "gpt2"): pass') == [1, 1]
+
+
+def test_a_model_is_written_for_one_device() -> None:
+    """Parallelism stands beside a model, in `parallel.py`, and changes it from outside."""
+    files = sorted((ROOT / "models").glob("*/model.py"))
+    assert len(files) >= len(FAMILIES)
+    imports = [
+        (path.parent.name, node.module)
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    ]
+    assert [one for one in imports if one[1].startswith(("paddock.parallel", "torch.distributed"))] == []

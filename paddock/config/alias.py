@@ -50,6 +50,8 @@ class System:
     name: str
     aliases: list[Alias]
     families: tuple[str, ...] = ()
+    takes_folder: bool = False
+    """Whether a word that belongs to no flag is the folder of the data."""
 
 
 def built_in(flags: str, allowed: str, note: str) -> Alias:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from paddock.config.alias import Alias
+from paddock.config.alias import Alias, System
 from paddock.config.alias import take as _take
 from paddock.config.alias import value_of as _value_of
 from paddock.config.flags import (
@@ -37,21 +37,26 @@ MOST = 100_000
 def alias_flags(recipe: Recipe) -> dict[str, Alias]:
     """The flags of other systems that mean something for a recipe's family, and shorthands, each with its meaning.
     Those with a dot are known with dashes, too, as those who parse them take them."""
-    systems = [system for system in SYSTEMS if not system.families or recipe.model.family in system.families]
-    table = {flag: alias for system in systems for alias in system.aliases for flag in alias.flags}
+    table = {flag: alias for system in _systems(recipe) for alias in system.aliases for flag in alias.flags}
     dotted = {flag.replace("_", "-"): alias for flag, alias in table.items() if re.match(r"--\w+\.", flag)}
     return dotted | table
 
 
+def _systems(recipe: Recipe) -> list[System]:
+    """Those whose flags mean something for a recipe's family."""
+    return [system for system in SYSTEMS if not system.families or recipe.model.family in system.families]
+
+
 def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str]]:
     """Replace aliases by Paddock's own flags. Returns the arguments and notes to show the user."""
-    family, table = recipe.model.family, alias_flags(recipe)
+    table = alias_flags(recipe)
     fields = field_kinds(type(recipe))
     translated: list[str] = []
     notes: list[str] = []
     used: set[str] = set()
     position = 0
-    may_be_folder = family == "resnet"  # nothing before it that may take it as its value
+    takes_folder = any(system.takes_folder for system in _systems(recipe))
+    may_be_folder = takes_folder  # nothing before it that may take it as its value
     while position < len(arguments):
         word = arguments[position]
         position += 1
@@ -64,7 +69,7 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             continue
         # As it is written first: --batch_size and --batch-size are flags of two systems, and mean two things.
         alias = table.get(flag) or table.get(flag.replace("_", "-") if flag.startswith("--") else flag)
-        may_be_folder = alias is not None and family == "resnet"
+        may_be_folder = alias is not None and takes_folder
         if alias is None:
             translated.append(word)
             continue
@@ -82,7 +87,7 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             raise bad_value(flag, value, "it should be a number") from None
         if alias.note:
             notes.append(f"{flag}: {alias.note}")
-    if PER_RANK in used and family == "resnet":
+    if PER_RANK in used and "--batch-size" in table:
         notes.append(f"{PER_RANK}: samples of each process, as in the ModelZoo; --batch-size is the global batch")
     translated, more = join_flags(translated, recipe)
     return _join_parts(translated, used, recipe), notes + more

@@ -199,7 +199,7 @@ SYSTEMS = [
     System("DeepSpeed", DEEPSPEED),
     System("LiBai", LIBAI),
     System("MindFormers", MINDFORMERS),
-    System("the ImageNet example (for resnet)", IMAGENET, ("resnet",)),
+    System("the ImageNet example (for resnet)", IMAGENET, ("resnet",), takes_folder=True),
     System("Tecorigin's ModelZoo", TECORIGIN),
     System("ModelArts", MODELARTS),
 ]

@@ -33,12 +33,12 @@ def checks_alone(world: World, models: Sequence[SmallModel], folder: Path, compi
     for small in models:
         played = on_device.Operators(small, world)
         for phase, tier in PHASES.items():
-            if phase != "writing" or _writes(small):
+            if phase != "writing" or small.writes:
                 yield Check(f"operators of {small.name}, {phase}", tier, partial(played.check, phase))
     for small in models:
         yield Check(f"gradients of {small.name}", "data parallel", partial(on_device.check_gradients, world, small))
         yield Check(f"training of {small.name}", "data parallel", partial(on_device.check_training, world, small))
-    for small in filter(_writes, models):
+    for small in (one for one in models if one.writes):
         yield Check(f"writing of {small.name}", "inference", partial(on_device.check_writing, world, small))
     first = models[0]
     for name in adapter.autocast:
@@ -49,7 +49,3 @@ def checks_alone(world: World, models: Sequence[SmallModel], folder: Path, compi
     yield Check("checkpoint", "data parallel", partial(runs.check_checkpoint, world, first, folder))
     yield Check("determinism", None, partial(runs.check_determinism, world, first))
     yield Check("eager and compiled", None, partial(runs.check_compiled, world, first, compiles))
-
-
-def _writes(small: SmallModel) -> bool:
-    return small.config.family in ("gpt2", "t5")

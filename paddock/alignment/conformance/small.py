@@ -65,6 +65,12 @@ class SmallModel:
     config: ModelConfig
     shape: SampleShape
 
+    @property
+    def writes(self) -> bool:
+        """Whether it goes on by itself, token after token."""
+        with torch.device("meta"):
+            return build_model(self.config).writes is not None
+
     def batch(self, number: int) -> dict[str, Tensor]:
         """Micro-batch `number`, with padding and several documents where the model minds them."""
         with computing_in("float32"):  # in another type, other numbers would be drawn
