@@ -26,9 +26,10 @@ from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, read_
 from paddock.checkpoint.tensors import tensors_of
 from paddock.errors import DataError
 from paddock.models.build import build_engine, initialize_engine
-from paddock.models.config import SampleShape
+from paddock.models.config import ModelConfig, SampleShape
 from paddock.models.gpt2.config import GPT2Config
-from paddock.models.registry import parameter_names
+from paddock.models.registry import example_batch, parameter_names
+from paddock.models.t5.config import T5Config
 from paddock.parallel.config import ParallelConfig, derive_layout
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import build_mesh
@@ -37,7 +38,16 @@ from paddock.training.ema import ExponentialMovingAverage
 
 CONFIG = GPT2Config(layers=4, hidden=32, heads=4, vocab=101, context=16, dropout=0.0)
 """The vocabulary lies unevenly over any number of processes."""
-GLOBAL, TIME = 16, 16
+STACKS = T5Config(
+    **{"layers": 2, "decoder_layers": 2, "hidden": 32, "heads": 4, "head_size": 8, "feed_forward": 64},
+    **{"vocab": 101, "dropout": 0.0, "position_buckets": 8, "max_distance": 12},
+)
+"""Two stacks, of as many layers together."""
+MODELS: dict[str, tuple[ModelConfig, SampleShape]] = {
+    "gpt2": (CONFIG, SampleShape(16)),
+    "t5": (STACKS, SampleShape(16, 12)),
+}
+GLOBAL = 16
 
 LAYOUTS: list[dict[str, Any]] = [
     {},
@@ -64,18 +74,19 @@ Saved = tuple[Path, dict[str, str], float]
 
 
 def build(
-    rank: int, world: int, layout: dict[str, Any], seed: int
+    rank: int, world: int, layout: dict[str, Any], seed: int, family: str = "gpt2"
 ) -> tuple[Engine, Optimizer, ExponentialMovingAverage]:
     parallel = ParallelConfig(**layout)
-    shape = derive_layout(parallel, world)
-    accumulation = 8 // shape.data if shape.pipeline == 1 else 4
+    split = derive_layout(parallel, world)
+    accumulation = 8 // split.data if split.pipeline == 1 else 4
+    config, shape = MODELS[family]
     engine = build_engine(
-        CONFIG,
+        config,
         parallel,
-        build_mesh(shape, rank, "cpu"),
+        build_mesh(split, rank, "cpu"),
         torch.device("cpu"),
-        micro=GLOBAL // shape.data // accumulation,
-        shape=SampleShape(TIME),
+        micro=GLOBAL // split.data // accumulation,
+        shape=shape,
         micro_batches=accumulation,
     )
     initialize_engine(engine, seed)
@@ -85,13 +96,14 @@ def build(
 
 def step(engine: Engine, optimizer: Optimizer, number: int, before_update: Callable[[], None] = lambda: None) -> float:
     """One step on the samples of that step; returns the mean loss over all processes."""
-    tokens = torch.randint(CONFIG.vocab, (GLOBAL, TIME + 1), generator=torch.Generator().manual_seed(number))
+    config = engine.models[0].config
+    whole_batch = example_batch(config, GLOBAL, MODELS[config.family][1], seed=number)
     mesh = engine.mesh
-    here = tokens.chunk(mesh.layout.data)[mesh.data_rank]
     pieces = 4 if mesh.layout.pipeline > 1 else 8 // mesh.layout.data
-    batches = [{"tokens": part[:, :-1], "labels": part[:, 1:]} for part in here.chunk(pieces)]
+    parts = {name: values.chunk(mesh.layout.data)[mesh.data_rank].chunk(pieces) for name, values in whole_batch.items()}
+    batches = [{name: part[number] for name, part in parts.items()} for number in range(pieces)]
     engine.train()
-    count = GLOBAL * TIME
+    count = whole_batch["labels"].numel()
     loss = engine.forward_backward(batches, 1 / count).double()
     if mesh.grid is not None:
         torch.distributed.all_reduce(loss)
@@ -115,17 +127,21 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def train_and_save(rank: int, world: int, layout: dict[str, Any], path: Path) -> tuple[dict[str, str], float]:
+def train_and_save(
+    rank: int, world: int, layout: dict[str, Any], path: Path, family: str = "gpt2"
+) -> tuple[dict[str, str], float]:
     """A step, a checkpoint, and the loss of the next step."""
-    engine, optimizer, ema = build(rank, world, layout, seed=1)
+    engine, optimizer, ema = build(rank, world, layout, 1, family)
     step(engine, optimizer, 0)
     ema.update(1)
     write_checkpoint(path, tensors_of(engine.models, optimizer) | dict(ema.named_tensors()), {"step": 1})
     return contents(engine, optimizer, ema), step(engine, optimizer, 1)
 
 
-def load_and_train(rank: int, world: int, layout: dict[str, Any], path: Path) -> tuple[dict[str, str], float]:
-    engine, optimizer, ema = build(rank, world, layout, seed=2)
+def load_and_train(
+    rank: int, world: int, layout: dict[str, Any], path: Path, family: str = "gpt2"
+) -> tuple[dict[str, str], float]:
+    engine, optimizer, ema = build(rank, world, layout, 2, family)
     assert load_models(path, engine.models, optimizer, ema.named_tensors())
     return contents(engine, optimizer, ema), step(engine, optimizer, 1)
 
@@ -152,14 +168,14 @@ def saved(pool: ProcessPool, tmp_path_factory: pytest.TempPathFactory) -> list[S
     return [save_layout(pool, layout, tmp_path_factory.mktemp("saved") / "checkpoint") for layout in LAYOUTS]
 
 
-def save_layout(pool: ProcessPool, layout: dict[str, Any], path: Path) -> Saved:
-    return path, *merged(pool.run(train_and_save, 4, layout, path))
+def save_layout(pool: ProcessPool, layout: dict[str, Any], path: Path, family: str = "gpt2") -> Saved:
+    return path, *merged(pool.run(train_and_save, 4, layout, path, family))
 
 
-def check_pair(pool: ProcessPool, source: Saved, layout: dict[str, Any]) -> None:
+def check_pair(pool: ProcessPool, source: Saved, layout: dict[str, Any], family: str = "gpt2") -> None:
     path, digests, loss = source
-    found, next_loss = merged(pool.run(load_and_train, pool.size, layout, path))
-    assert found.keys() == digests.keys() and len(found) == 5 * len(parameter_names(CONFIG))
+    found, next_loss = merged(pool.run(load_and_train, pool.size, layout, path, family))
+    assert found.keys() == digests.keys() and len(found) == 5 * len(parameter_names(MODELS[family][0]))
     assert {name for name in found if found[name] != digests[name]} == set()
     assert next_loss == pytest.approx(loss, rel=1e-5)
 
@@ -169,6 +185,12 @@ def test_every_layout_loads_what_another_saved(pool: ProcessPool, saved: list[Sa
     random.Random(4).shuffle(order)
     for source, target in zip(order, order[1:] + order[:1], strict=True):
         check_pair(pool, saved[source], LAYOUTS[target])
+
+
+def test_two_stacks_are_loaded_in_every_layout(pool: ProcessPool, tmp_path: Path) -> None:
+    layouts = [LAYOUTS[2], LAYOUTS[5], MORE_LAYOUTS[4]]
+    for number, (source, target) in enumerate(zip(layouts, layouts[1:] + layouts[:1], strict=True)):
+        check_pair(pool, save_layout(pool, source, tmp_path / str(number), "t5"), target, "t5")
 
 
 @pytest.mark.slow

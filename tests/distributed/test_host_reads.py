@@ -18,7 +18,7 @@ from paddock.tasks.registry import prepare_data
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
 from paddock.testing.host_reads import HostReads, accelerated
-from paddock.testing.layouts import small_bert, small_recipe, this_world
+from paddock.testing.layouts import small_bert, small_recipe, small_t5, this_world
 from paddock.testing.pool import ProcessPool
 from paddock.training.loop import TrainingLoop
 from paddock.training.run import TrainingRun
@@ -37,12 +37,14 @@ IMAGES: dict[str, Any] = {
     "model": {"arch": "resnet18", "width": 8, "small_images": True, "classes": 5},
     "data": {"source": "synthetic", "image_size": 32},
 }
-FAMILIES = ["gpt2", "question_answering", "sequence_classification", "masked_language_modeling", "resnet"]
+FAMILIES = ["gpt2", "t5", "question_answering", "sequence_classification", "masked_language_modeling", "resnet"]
 
 
 def recipe_of(family: str, folder: Path) -> Recipe:
     if family == "gpt2":
         recipe = small_recipe(model={"dropout": 0.1})
+    elif family == "t5":
+        recipe = small_t5("t5", model={"dropout": 0.1})
     elif family == "resnet":
         recipe = recipe_from_dict(merge(load_recipe("resnet/18").to_dict(), IMAGES))
     else:
@@ -100,11 +102,20 @@ def in_a_pool(rank: int, values: dict[str, Any], folder: str) -> Any:
     return reads_of_steps(recipe_from_dict(values), Path(folder))
 
 
-@pytest.mark.parametrize("layout", ["pp2", "pp2,schedule=zbv", "dp2,shard=parameters", "tp2,sequence=true"])
-def test_one_read_a_step_in_a_layout(pool_of: PoolOf, layout: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "layout"),
+    [
+        ("gpt2", "pp2"),
+        ("gpt2", "pp2,schedule=zbv"),
+        ("gpt2", "dp2,shard=parameters"),
+        ("gpt2", "tp2,sequence=true"),
+        ("t5", "pp2"),
+    ],
+)
+def test_one_read_a_step_in_a_layout(pool_of: PoolOf, family: str, layout: str, tmp_path: Path) -> None:
     # A CPU that plays an accelerator has no generator that dropout in tensor parallelism could fork.
-    dropout = 0.0 if layout.startswith("tp") else 0.1
-    recipe = recipe_from_dict(merge(small_recipe(model={"dropout": dropout}).to_dict(), SECTIONS))
+    dropout = {"model": {"dropout": 0.0 if layout.startswith("tp") else 0.1}}
+    recipe = recipe_from_dict(merge(recipe_of(family, tmp_path / "cache").to_dict(), dropout))
     for found in pool_of(2).run(in_a_pool, with_layout(recipe, layout).to_dict(), str(tmp_path / "run")):
         check(*found, pipeline=layout.startswith("pp"))
 
