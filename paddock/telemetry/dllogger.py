@@ -13,10 +13,10 @@ of NVIDIA's module itself (`dllogger.init(backends)`, `dllogger.log(…)`) are h
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import time
+import weakref
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -69,13 +69,13 @@ class Backend(ABC):
 
 
 class Logger:
-    """Passes what it is told to every backend that wants as much."""
+    """Passes what it is told to every backend that wants as much; flushes them when it goes, or the process ends."""
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self.backends = list(backends)
         self.starttime = datetime.now()
         self._began = time.monotonic()
-        atexit.register(self.flush)
+        weakref.finalize(self, _flush, self.backends)
 
     def metadata(self, metric: str, metadata: Mapping[str, Any]) -> None:
         """Describe a metric: `unit`, `format`, `GOAL`, `STAGE`."""
@@ -99,11 +99,15 @@ class Logger:
             backend.info(self._now()[0], data)
 
     def flush(self) -> None:
-        for backend in self.backends:
-            backend.flush()
+        _flush(self.backends)
 
     def _now(self) -> tuple[datetime, float]:
         return datetime.now(), time.monotonic() - self._began
+
+
+def _flush(backends: Sequence[Backend]) -> None:
+    for backend in backends:
+        backend.flush()
 
 
 def default_step_format(step: Any) -> str:

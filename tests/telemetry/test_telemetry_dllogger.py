@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,22 @@ def test_a_process_that_was_forked_does_not_write_into_its_parents_file(tmp_path
     logger.log((0, 3), {"a": 3})
     assert [record["step"] for record in lines_of(tmp_path / "log.json")] == [[0, 1], [0, 3]]
     assert [record["step"] for record in lines_of(tmp_path / "log-2.json")] == [[0, 2]]
+
+
+def test_a_logger_that_goes_flushes_and_closes_its_files() -> None:
+    flushed: list[str] = []
+
+    class Remembering(StdOutBackend):
+        def flush(self) -> None:
+            flushed.append("now")
+
+    logger = Logger([JSONStreamBackend(Verbosity.VERBOSE, "log.json"), Remembering(Verbosity.DEFAULT)])
+    logger.log((0, 1), {"a": 1})
+    sink = weakref.ref(logger.backends[0])
+    assert not flushed and sink() is not None
+    del logger
+    gc.collect()
+    assert flushed == ["now"] and sink() is None
 
 
 def test_who_logs_nothing_leaves_no_file(tmp_path: Path) -> None:
