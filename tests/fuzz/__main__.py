@@ -58,12 +58,14 @@ def main() -> int:
     work = guided.work if options.guided else None
     campaign = Campaign(readers, options.seed, options.jobs, note, options.patience, work)
     begun = time.monotonic()
-    if options.inputs or options.seconds:
-        campaign.run(options.inputs, options.seconds, lambda text: None if options.quiet else progress_line(text))
+    try:
+        if options.inputs or options.seconds:
+            campaign.run(options.inputs, options.seconds, lambda text: None if options.quiet else progress_line(text))
+    finally:  # a campaign that is stopped has looked at what it has looked at
+        rows = [campaign.tallies[reader.name].to_dict(reader.name) for reader in readers]
+        if options.csv:
+            write_csv(rows, Path(options.csv), options.seed)
     found = [save(finding, options, smaller=True) for finding in known]
-    rows = [campaign.tallies[reader.name].to_dict(reader.name) for reader in readers]
-    if options.csv:
-        write_csv(rows, Path(options.csv), options.seed)
     if options.json:
         print(json.dumps({"readers": rows, "corpus": failed, "findings": found}))
     else:
