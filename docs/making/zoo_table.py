@@ -48,10 +48,10 @@ def pages(entries: Iterable[CatalogueEntry]) -> Iterator[tuple[Path, str]]:
     """Each README, and its text with the table as it should be."""
     entries = list(entries)
     for name, heads in HEADS.items():
-        before, begin, rest = (ROOT / name).read_text(encoding="utf-8").partition(BEGIN + "\n")
+        before, begin, rest = (ROOT / name).read_text(encoding="utf-8").partition(BEGIN)
         _, end, after = rest.partition(END)
         assert begin and end, f"{name} has no place for the table"
-        yield ROOT / name, before + begin + zoo_table(heads, entries) + end + after
+        yield ROOT / name, f"{before}{begin}\n\n{zoo_table(heads, entries)}\n{end}{after}"
 
 
 def _folder(entry: CatalogueEntry) -> str:
