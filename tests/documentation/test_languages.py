@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "docs" / "guides"
 CHINESE = sorted(path.name for path in GUIDES.glob("*.zh.md"))
 COMMAND = re.compile(r"^(?:\w*\$ |paddock |python )", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 
 
@@ -33,6 +35,8 @@ def test_both_languages_run_and_show_the_same(name: str) -> None:
     both = [[[essence(block) for block in part] for part in sections(page)] for page in (english, chinese)]
     assert any(both[0]) and both[0] == both[1]
     texts = [page.read_text(encoding="utf-8") for page in (english, chinese)]
+    words = [Counter(re.findall(r"`([^`\n]+)`", FENCED.sub("", text))) for text in texts]
+    assert words[0] == words[1]
     for part in (r"^#+ ", r"^\|", r"^- ", r"^!\["):
         first, second = (len(re.findall(part, text, re.MULTILINE)) for text in texts)
         assert first == second, part
