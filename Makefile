@@ -20,8 +20,9 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-quickstart: $(VENV)/installed ## Pretrain a small GPT-2 on two processes, evaluate it and let it write (about 2 minutes)
+quickstart: $(VENV)/installed ## The same loss in four layouts; then train a small GPT-2 and let it write (3 minutes)
 	@rm -rf runs/quickstart
+	$(BIN)/paddock check parity gpt2/tiny --layouts dp2 tp2 pp2 --steps 3
 	$(BIN)/paddock train gpt2/tiny --nproc-per-node 2 --run-dir runs/quickstart
 	$(BIN)/paddock evaluate runs/quickstart
 	$(BIN)/paddock generate runs/quickstart --prompt "If a class" --max-new-tokens 60 --temperature 0.4

@@ -22,6 +22,8 @@ class Difference:
     """A layout's numbers beside those of one process."""
 
     layout: str
+    losses: tuple[float, ...]
+    """Its loss of every step."""
     loss: float
     """The largest relative difference of the loss over all steps."""
     norm: float
@@ -69,7 +71,7 @@ def compare(
     norms = [relative(*pair) for pair in zip(trace["norms"], alone["norms"], strict=True)]
     tensors = [_by_tensor(trace, alone, step) for step in range(len(losses))]
     worst = [max(step) for step in tensors]
-    whole = max(losses), max(norms), max(worst)
+    whole = tuple(trace["losses"]), max(losses), max(norms), max(worst)
     for at, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
         if max(loss, norm) > tolerance or worst[at] > tolerance * ROOM_FOR_TENSORS:
             break

@@ -39,8 +39,9 @@ class ParityOptions:
     """Train the same few steps in every layout and in one process, and compare losses and gradient norms.
 
     A layout is a text such as dp2,tp2,pp2,schedule=interleaved. Dropout is off and numbers are float32, in which all
-    must agree to 1e-5; --double is stricter. Exit code 7 if one differs, with the first step and the first gradient
-    that does."""
+    must agree to 1e-5; --double is stricter. The table shows the losses themselves and the largest relative
+    differences (Δ) from one process over all steps. Exit code 7 if one differs, with the first step and the first
+    gradient that does."""
 
     layouts: tuple[str, ...] = ()
     """The layouts; or all, for every legal one of --nproc-per-node processes."""
@@ -243,12 +244,21 @@ def show_config(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
 
 
 def parity_table(result: Parity) -> str:
-    """A line for every layout, and a sentence about each that differs."""
-    width = max(len("layout"), *(len(one.layout) for one in result.differences))
-    lines = [f"{'layout':<{width}}  {'loss':>9}  {'grad norm':>9}  {'by tensor':>9}  {'first step':>10}  verdict"]
+    """The loss of one process and of every layout in the last step, how far each layout is from one process over all
+    steps, and a sentence about each that differs."""
+    from paddock.alignment.parity import ALONE
+
+    losses = result.alone["losses"]
+    rows = [("layout", f"loss at step {len(losses)}", "Δ loss", "Δ grad norm", "Δ by tensor", "verdict")]
+    rows += [(ALONE, f"{losses[-1]:#.8g}", "–", "–", "–", "reference")]
     for one in result.differences:
-        numbers = f"{one.loss:>9.1e}  {one.norm:>9.1e}  {one.tensors:>9.1e}  {one.first_step or '–':>10}"
-        lines.append(f"{one.layout:<{width}}  {numbers}  {'agrees' if one.agrees else 'DIFFERS'}")
+        apart = (f"{one.loss:.1e}", f"{one.norm:.1e}", f"{one.tensors:.1e}")
+        rows.append((one.layout, f"{one.losses[-1]:#.8g}", *apart, "agrees" if one.agrees else "DIFFERS"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *numbers, verdict in rows:
+        right = [f"{number:>{width}}" for number, width in zip(numbers, widths[1:-1], strict=True)]
+        lines.append("  ".join([f"{name:<{widths[0]}}", *right, verdict]))
     lines += [f"\n{one.layout}: {one.explain()}" for one in result.differences if not one.agrees]
     return "\n".join(lines)
 

@@ -67,10 +67,15 @@ class CatalogueEntry:
             names if precision == "float32" else f"{names} ({precision} only)" for precision, names in groups.items()
         )
 
+    def reached(self) -> KnownResult | None:
+        """What training reached, by the first metric that is no loss."""
+        metrics = (result for result in self.results if result.kind == "metric" and result.name != "val.loss")
+        return next(metrics, None)
+
     def headline(self) -> str:
-        """What training reached, in a word and a number."""
-        metrics = [result for result in self.results if result.kind == "metric" and result.name != "val.loss"]
-        return f"{metrics[0].name} {metrics[0].value:g}" if metrics else ""
+        """The same in a word and a number."""
+        reached = self.reached()
+        return f"{reached.name} {reached.value:g}" if reached else ""
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -173,6 +174,9 @@ def test_the_command(recipe_file: Path) -> None:
     assert [layout["layout"] for layout in answer["layouts"]] == ["dp2,shard=optimizer", "tp2", "pp2,schedule=zbv"]
     assert answer["alone"]["loss"] == pytest.approx(golden(2)[0], rel=TOLERANCE)
     assert all(layout["loss"] <= TOLERANCE and layout["norm"] <= TOLERANCE for layout in answer["layouts"])
+    assert all(
+        layout["losses"] == pytest.approx(answer["alone"]["loss"], rel=TOLERANCE) for layout in answer["layouts"]
+    )
     assert "dropout off" in result.stderr and "2 processes, 3/3: pp2,schedule=zbv" in result.stderr
 
 
@@ -191,12 +195,18 @@ def test_a_layout_that_differs_fails_the_command(
 ) -> None:
     names = parameter_names(small_recipe().model)
     alone = asdict(Trace([4.0, 3.0], [2.0, 1.0], [[1.0] * len(names)] * 2))
-    off = asdict(Trace([4.0, 3.0], [2.0, 1.1], [[1.0] * len(names), [1.0] * 5 + [1.2] * (len(names) - 5)]))
+    off = asdict(Trace([4.0, 3.0000011], [2.0, 1.1], [[1.0] * len(names), [1.0] * 5 + [1.2] * (len(names) - 5)]))
     monkeypatch.setattr(parity, "run_layouts", lambda layouts, double: {parity.ALONE: alone, "dp2": alone, "tp2": off})
     assert run(["check", "parity", str(recipe_file), "--layouts", "dp2", "tp2", "--steps", "2"]) == 7
     output, errors = capsys.readouterr()
-    assert [line.split()[-1] for line in output.splitlines()[1:3]] == ["agrees", "DIFFERS"]
-    assert "step 2 is the first that differs: loss 3 against 3, gradient norm 1.1 against 1" in output
+    table = [re.split("  +", line) for line in output.splitlines()[:4]]
+    assert table == [
+        ["layout", "loss at step 2", "Δ loss", "Δ grad norm", "Δ by tensor", "verdict"],
+        ["one process", "3.0000000", "–", "–", "–", "reference"],
+        ["dp2", "3.0000000", "0.0e+00", "0.0e+00", "0.0e+00", "agrees"],
+        ["tp2", "3.0000011", "3.7e-07", "1.0e-01", "2.0e-01", "DIFFERS"],
+    ]
+    assert "step 2 is the first that differs: loss 3.0000011 against 3, gradient norm 1.1 against 1" in output
     assert f"the first gradient that differs is {names[5]}: norm 1.2 against 1" in output
     assert "1 of 2 layouts differ from one process: tp2" in errors
 

@@ -1,4 +1,4 @@
-"""The guide to starting jobs: its commands run as they are written, in both languages the same; training smaller."""
+"""The guide to starting jobs: its commands run as they are written; training smaller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.cli.main import run
 from paddock.testing.hosts import hosts, why_no_hosts
 from paddock.testing.tiny import TINY, losses, paddock
 
-GUIDES = [Path(__file__).parents[2] / "docs" / "guides" / name for name in ("launching.md", "launching.zh.md")]
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "launching.md"
 
 
 def blocks(guide: Path, kind: str) -> list[str]:
@@ -23,18 +23,13 @@ def blocks(guide: Path, kind: str) -> list[str]:
     return [text for one, text in fenced if one == kind]
 
 
-def test_the_languages_are_in_step() -> None:
-    for kind in ("sh", ""):
-        assert blocks(GUIDES[0], kind) == blocks(GUIDES[1], kind)
-
-
 def test_the_guide_runs(
     trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (hosts_file,) = (text for text in blocks(GUIDES[0], "") if text.startswith("node1"))
+    (hosts_file,) = (text for text in blocks(GUIDE, "") if text.startswith("node1"))
     (tmp_path / "hosts.txt").write_text(hosts_file)
-    commands = [shlex.split(line) for text in blocks(GUIDES[0], "sh") for line in text.splitlines()]
+    commands = [shlex.split(line) for text in blocks(GUIDE, "sh") for line in text.splitlines()]
     printed = {}
     for program, *words in commands:
         assert program == "paddock"
@@ -56,7 +51,7 @@ def test_the_guide_runs(
 
 @pytest.mark.skipif(why_no_hosts() is not None, reason=why_no_hosts() or "")
 def test_machines_find_their_places_in_a_list(trained_run: Path, tmp_path: Path) -> None:
-    (text,) = (text for text in blocks(GUIDES[0], "") if text.startswith("host0$"))
+    (text,) = (text for text in blocks(GUIDE, "") if text.startswith("host0$"))
     commands = [shlex.split(line.partition("$ ")[2]) for line in text.splitlines()]
     with hosts(2) as machines:
         nodes = [

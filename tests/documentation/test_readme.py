@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import importlib
 import os
 import re
 import shlex
@@ -14,6 +16,7 @@ import yaml
 
 from paddock.cli.main import VERBS
 from paddock.config.load import load_recipe, recipe_names
+from paddock.zoo.catalogue import catalogue
 
 ROOT = Path(__file__).parents[2]
 READMES = ["README.md", "README.zh.md"]
@@ -72,6 +75,74 @@ def test_make_targets_exist() -> None:
     for target in [*targets, "test-all", "test-elsewhere", "lint", "bench"]:
         plan = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
         assert plan.returncode == 0, plan.stderr
+
+
+def test_the_quick_start_proves_the_promise_before_it_trains() -> None:
+    """What it runs, in this order, is what both READMEs show; the table has one process and three layouts."""
+    plan = subprocess.run(["make", "-n", "quickstart"], cwd=ROOT, capture_output=True, text=True)
+    planned = re.findall(r"^\.venv/bin/(paddock .*)$", plan.stdout, re.MULTILINE)
+    assert [command.split()[1] for command in planned] == ["check", "train", "evaluate", "generate"]
+    shown = []
+    for name in READMES:
+        [output] = [block for block in blocks(name, "") if block.startswith("$ paddock check parity ")]
+        assert re.findall(r"^\$ (.*)$", output, re.MULTILINE) == planned
+        table = [re.split("  +", line) for line in output.partition("\n")[2].partition("\n$ ")[0].splitlines()]
+        assert [row[0] for row in table] == ["layout", "one process", *planned[0].split()[5:8]]
+        assert [row[-1] for row in table[1:]] == ["reference", "agrees", "agrees", "agrees"]
+        shown.append(output)
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_readme_says_where_the_command_is(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert re.search(r"^VENV := \.venv$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert text.index("`. .venv/bin/activate`") < text.index("```sh\npaddock train")
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_readme_leads_to_every_guide(name: str) -> None:
+    """In its own language, where there is one."""
+    suffix = ".zh.md" if name.endswith(".zh.md") else ".md"
+    english = [path for path in (ROOT / "docs" / "guides").glob("*.md") if not path.name.endswith(".zh.md")]
+    own = [path.with_suffix(suffix) for path in english]
+    wanted = {one.name if one.exists() else other.name for one, other in zip(own, english, strict=True)}
+    linked = re.findall(r"\]\(docs/guides/([\w.-]+)", (ROOT / name).read_text(encoding="utf-8"))
+    assert wanted and wanted == set(linked)
+
+
+def test_the_table_of_the_zoo_is_written_by_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "making"))
+    zoo_table = importlib.import_module("zoo_table")
+    entries = catalogue()
+    pages = dict(zoo_table.pages(entries))
+    assert sorted(path.name for path in pages) == READMES
+    for path, text in pages.items():
+        assert path.read_text(encoding="utf-8") == text, f"python docs/making/zoo_table.py writes {path.name} anew"
+    table = zoo_table.zoo_table(zoo_table.HEADS["README.md"], entries)
+    for entry in entries:
+        [row] = [line for line in table.splitlines() if f"`{entry.recipe.name}`" in line.split(" | ")[0]]
+        reached = entry.reached()
+        assert reached is None or (f"{reached.value:g}" in row and f"`{reached.command}`" in row)
+    assert set(zoo_table.REFERENCES) <= {entry.recipe.name for entry in entries}
+
+
+@pytest.mark.parametrize("name", [*READMES, "benchmarks/README.md"])
+def test_speeds_are_those_that_are_kept(name: str) -> None:
+    """A row of the table for each workload, with the ratios and the memory of the file of results, in its order."""
+    with (ROOT / "benchmarks" / "results" / "beside-peers.csv").open(encoding="utf-8") as stream:
+        kept = list(csv.DictReader(stream))
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert {row["beside"] for row in kept} == {"hf default", "hf tuned", "hf compiled"}
+    for workload in dict.fromkeys(row["workload"] for row in kept):
+        model = workload.partition(" training")[0]
+        [line] = [line for line in text.splitlines() if line.startswith(f"| {model}") and line.count("|") == 6]
+        cells = [re.findall(r"\d\.\d\d", cell) for cell in line.split("|")[2:6]]
+        rows = [row for row in kept if row["workload"] == workload]
+        for row, cell in zip(rows, cells[:3], strict=True):
+            wanted = [float(row[column]) for column in ("ratio", "low", "high")][: len(cell)]
+            assert [float(figure) for figure in cell] == pytest.approx(wanted, abs=0.0051)
+        assert cells[3] == [row["memory ratio"] for row in rows]
 
 
 def test_the_recipe_of_the_readme(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,13 @@ def test_pins_are_names_and_versions() -> None:
 def test_the_version_is_one() -> None:
     assert PROJECT["version"] == paddock.__version__
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    released = re.findall(r"^## (.+)$", changes, re.MULTILINE)
-    assert released[0] == "Unreleased"
-    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in released[1:])
-    assert released[1:2] in ([], [paddock.__version__])
+    first, *headings = re.findall(r"^## (.+)$", changes, re.MULTILINE)
+    assert first == "Unreleased" and headings
+    releases = [heading.split(" – ") for heading in headings]
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) and date.fromisoformat(day) for version, day in releases)
+    assert releases[0][0] == PROJECT["version"]
+    days = [day for _, day in releases]
+    assert days == sorted(days, reverse=True)
 
 
 @pytest.mark.parametrize("target", ["docs", "docs-serve", "pins"])
