@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from paddock.data.tokenizers.load import Tokenizer
     from paddock.inference.loaded import LoadedModel
     from paddock.models.model import Model
+    from paddock.reporting.aligned import Alignment
     from paddock.reporting.history import History
 
 Checkpoint = bool | str | Path | None
@@ -222,6 +223,22 @@ class Trainer:
 
         return History(self._run("history"))
 
+    def align(self, reference: Trainer | str | Path, *, tolerance: float = 0.01) -> Alignment:
+        """Its newest run compared with a reference: another trainer's, a run directory, or a log of another program.
+        They are aligned if losses and final metrics are no further apart than the tolerance, which is relative. Runs
+        of different seeds, data or recipes are an error.
+
+        >>> trainer.align("runs/reference").save("report.html")
+        """
+        check_type("tolerance", tolerance, float, int)
+        other = reference._run("align") if isinstance(reference, Trainer) else reference
+        check_type("reference", other, str, Path)
+        from paddock.alignment.comparison.runs import Settings
+        from paddock.jobs.align import align_runs
+        from paddock.reporting.aligned import Alignment
+
+        return Alignment(align_runs([str(self._run("align")), str(other)], Settings(tolerance=tolerance), None))
+
     @property
     def model(self) -> Model:
         """The model at its newest checkpoint: a torch module, in evaluation mode.
@@ -317,7 +334,7 @@ class Trainer:
     def _run(self, wanted: str) -> Path:
         """This trainer's run, if it has begun."""
         if self.run_dir is None or not self.run_dir.exists():
-            own = wanted in ("history", "model", "tokenizer", "generate", "convert")
+            own = wanted in ("history", "align", "model", "tokenizer", "generate", "convert")
             raise ConfigError(
                 f"{wanted}: this trainer has no checkpoint yet",
                 why="it has trained nothing",
