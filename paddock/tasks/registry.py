@@ -86,6 +86,12 @@ _OWN = (
         aliases=("fill_mask",),
     ),
     TaskEntry(
+        "own_loss",
+        task="paddock.tasks.own_loss:OwnLoss",
+        data="paddock.data.own.config:OwnData",
+        rules="paddock.tasks.rules:OWN",
+    ),
+    TaskEntry(
         "question_answering",
         task="paddock.tasks.question_answering:QuestionAnswering",
         data="paddock.data.questions.config:QuestionAnsweringData",
