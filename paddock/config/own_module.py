@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """package.module:name"""
 TASK = "own_loss"
 FAMILY = "own"
+OF_OTHERS = ("model", "data", "tokenizer", "evaluate")
+"""Sections of another model's recipe that say nothing of how to train."""
 BATCH = 8
 """Samples in a step, where nobody says how many."""
 
@@ -49,7 +50,7 @@ def own_values(
     if recipe is not None or args is not None:
         _, values = chosen_values(None, recipe, args)
         if values.get("model", {}).get("family", FAMILY) != FAMILY:  # a recipe of another model: how it trains
-            values = {name: section for name, section in values.items() if name not in ("model", "data", "tokenizer")}
+            values = {name: section for name, section in values.items() if name not in OF_OTHERS}
     place = place_of(model, loan)
     there = {field: given for field, given in datasets.items() if given is not None}
     data = {"source": "own"} | {field: place_of(_dataset(field, given), loan) for field, given in there.items()}
@@ -65,10 +66,10 @@ def place_of(thing: Any, loan: Loan) -> str:
     if isinstance(thing, str):
         return thing
     module, own = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
-    if module not in (None, "__main__") and own is not None and PLACE.fullmatch(f"{module}:{own}"):
-        known = sys.modules.get(str(module)) or import_module(str(module))
-        if getattr(known, own, None) is thing:
-            return f"{module}:{own}"
+    place = f"{module}:{own}"
+    is_known = module != "__main__" and own is not None and PLACE.fullmatch(place)
+    if is_known and getattr(sys.modules.get(str(module)), str(own), None) is thing:
+        return place
     return loan.lend(thing, _name_of(thing))
 
 

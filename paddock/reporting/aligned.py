@@ -18,15 +18,17 @@ from paddock.telemetry.drawing.svg import draw_sheet
 class Alignment:
     """What came of comparing a run with a reference.
 
-    >>> trainer.align("runs/reference").aligned
-    True
+    >>> print(trainer.align("runs/reference"))
     """
 
     found: RunComparison
 
     @property
     def aligned(self) -> bool:
-        """Whether every error is within the tolerance, and there is no alarm."""
+        """Whether every error is within the tolerance, and there is no alarm.
+
+        >>> trainer.align("runs/reference").aligned
+        """
         return self.found.aligned
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,17 +12,24 @@ from typing import Any
 
 import pytest
 
-from paddock.testing.notebooks import read_notebook
-
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
+RUNNER = Path(__file__).with_name("run_notebook.py")
+
+
+def read_notebook(path: Path) -> dict[str, Any]:
+    """The whole of it; a notebook is JSON."""
+    notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return notebook
+
+
 def run_example(name: str, folder: Path, settings: dict[str, Any], *expressions: str) -> dict[str, Any]:
     """Run its code in a process of its own."""
-    words = ["paddock.testing.notebooks", str(ROOT / "examples" / name), json.dumps(settings), *expressions]
+    words = [str(RUNNER), str(ROOT / "examples" / name), json.dumps(settings), *expressions]
     alone = os.environ | {"OMP_NUM_THREADS": "1"}  # other tests run beside it
-    done = subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, env=alone)
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, env=alone)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -129,6 +129,18 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(own: ModuleType, tmp_pa
         assert torch.equal(one, other)
 
 
+def test_settings_come_from_a_recipe_of_another_model_or_from_an_own_run(own: ModuleType, tmp_path: Path) -> None:
+    given = {"model": own.Regression(), "train_dataset": own.make_records()}
+    taken = Trainer(**given, recipe="gpt2/tiny").recipe
+    assert taken.optimizer.lr == 2e-3 and taken.schedule.warmup == 20 and taken.train.steps == 600
+    assert taken.task == "own_loss" and taken.tokenizer.kind == "none" and taken.evaluate.every is None
+    bare = Trainer(**given, eval_dataset=own.make_records()).recipe
+    assert (bare.train.epochs, bare.batch.micro, bare.batch.global_, bare.evaluate.every) == (1, None, 8, "epoch")
+    assert Trainer(**given, args=bare.to_dict()).recipe.evaluate == bare.evaluate
+    seeded = Trainer(**given, args={"train": {"seed": 3}, "data": {"shuffle": False}}).recipe
+    assert seeded.model.seed == seeded.train.seed == 3 and not seeded.data.shuffle  # type: ignore[attr-defined]
+
+
 def test_two_processes_train_as_one(own: ModuleType, tmp_path: Path) -> None:
     def trained(name: str, **layout: Any) -> Trainer:
         places = {"model": "own_modules:make_regression", "train_dataset": own.make_records}

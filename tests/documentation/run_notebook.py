@@ -1,6 +1,6 @@
 """Notebooks, run as a reader runs them: cell after cell, from the top.
 
-    python -m paddock.testing.notebooks NOTEBOOK '{"steps": 4}' EXPRESSION …
+    python tests/documentation/run_notebook.py NOTEBOOK '{"steps": 4}' EXPRESSION …
 
 The settings replace what the cell with the tag `parameters` says, as papermill does it. Prints one JSON value: what
 each code cell shows of its last line, and the values of the expressions at the end.
@@ -20,14 +20,9 @@ FORMS = ("_repr_html_", "_repr_svg_")
 """What a notebook asks of a value before it takes its repr."""
 
 
-def read_notebook(path: Path) -> dict[str, Any]:
-    """The whole of it; a notebook is JSON."""
-    notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return notebook
-
-
-def code_cells(notebook: Mapping[str, Any]) -> list[tuple[str, bool]]:
+def code_cells(path: Path) -> list[tuple[str, bool]]:
     """The text of each code cell, and whether it is the one with the parameters."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     return [("".join(cell["source"]), "parameters" in cell["metadata"].get("tags", [])) for cell in cells]
 
@@ -36,7 +31,7 @@ def run_notebook(path: Path, settings: Mapping[str, Any], expressions: Sequence[
     """Run its code; `shown` are, for every cell, the forms in which a notebook shows its last line."""
     names: dict[str, Any] = {"__name__": "__main__"}
     shown = []
-    for number, (text, has_parameters) in enumerate(code_cells(read_notebook(path))):
+    for number, (text, has_parameters) in enumerate(code_cells(path)):
         shown.append(_shown(_run_cell(text, f"cell {number + 1} of {path.name}", names)))
         if has_parameters:
             unknown = set(settings) - set(names)
