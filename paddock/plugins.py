@@ -1,4 +1,5 @@
-"""What other packages bring: families, tasks, devices and callbacks, by entry point or by registering them.
+"""What other packages bring: families, tasks, devices and callbacks, by entry point or by registering them; and what a
+program lends to a run: a module or a dataset of its own.
 
 A package names what it brings in its metadata (`[project.entry-points."paddock.devices"]`, `NAME = "module:object"`),
 or a module of the user registers it when it is imported. Nothing is looked for at import: every help page would wait
@@ -8,16 +9,23 @@ for the metadata of all installed packages. This module knows no group by name, 
 from __future__ import annotations
 
 import sys
+import weakref
 from importlib import import_module
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from paddock.errors import ConfigError, MachineError
+from paddock.errors import ConfigError, MachineError, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _modules: dict[str, None] = {}
 """Modules outside this package that registered something in this process, in their order."""
+
+PROGRAM = "program:"
+"""How the place of an object begins that this process alone has."""
+_lent: dict[str, Any] = {}
+"""Such objects, by their places."""
 
 
 def names(group: str) -> list[str]:
@@ -98,6 +106,51 @@ def import_all(modules: list[str], path: list[str]) -> None:
                 fix="it registered something in the process that started this one: let it be imported by its name",
             ) from error
         remember(module)
+
+
+class Loan:
+    """Objects of this process that a recipe can name, for as long as somebody holds this."""
+
+    def __init__(self) -> None:
+        self._places: list[str] = []
+        weakref.finalize(self, _take_back, self._places)
+
+    def lend(self, thing: object, name: str) -> str:
+        """The place by which a recipe finds a thing."""
+        for number in count(1):
+            place = f"{PROGRAM}{name}" + (f"-{number}" if number > 1 else "")
+            if place not in _lent:
+                _lent[place] = thing
+                self._places.append(place)
+                return place
+        raise AssertionError("numbers do not end")
+
+
+def _take_back(places: list[str]) -> None:
+    for place in places:
+        _lent.pop(place, None)
+
+
+def object_at(place: str) -> Any:
+    """What a place names: `package.module:name`, in every process; or what this program lent."""
+    if place.startswith(PROGRAM):
+        if place not in _lent:
+            raise ConfigError(
+                f"{place.removeprefix(PROGRAM)} is an object of the program that trained with it",
+                why="no other program has it, and it is not kept with the run",
+                fix="give it to a Trainer again, with the run's run_dir; or name the place of a function that makes it",
+            )
+        return _lent[place]
+    module, _, name = place.partition(":")
+    try:
+        found = import_module(module)
+    except Exception as error:  # a foreign module may do anything on import
+        fix = "the folder that has it must be among those where Python looks: PYTHONPATH"
+        raise ConfigError(f"{place} cannot be imported", why=_first_line(error), fix=fix) from error
+    if not hasattr(found, name):
+        raise ConfigError(f"{module} has no {name}", fix=did_you_mean(name, list(vars(found))))
+    remember(module)
+    return getattr(found, name)
 
 
 def _entries(group: str, name: str | None = None) -> list[EntryPoint]:

@@ -14,7 +14,7 @@ It composes a recipe and calls the jobs that the command line calls: nothing is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,26 +22,31 @@ from paddock.config.argument_types import check_callbacks, check_checkpoint, che
 from paddock.config.choice import as_sections, check_task, chosen_values
 from paddock.config.layouts import parse_layout
 from paddock.config.load import merge
+from paddock.config.own_module import check_own_recipe, is_own_module, own_values
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import user_path
+from paddock.launch.environment import world_of
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
+from paddock.plugins import Loan
 from paddock.tasks.registry import datasets_given, task_called
 from paddock.telemetry.format import count
 from paddock.telemetry.jsonl import OnMetrics
 from paddock.training.callbacks import Callback
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from paddock.data.tokenizers.load import Tokenizer
     from paddock.inference.loaded import LoadedModel
-    from paddock.models.model import Model
+    from paddock.reporting.aligned import Alignment
     from paddock.reporting.history import History
 
 Checkpoint = bool | str | Path | None
 DTYPES = ["float32", "bfloat16", "float16"]
 """Of weights that are written for others."""
-OWN_MODEL = "name one that `paddock zoo list` shows; docs/guides/contributing-a-model.md has how yours joins them"
+OWN_MODEL = "name one that `paddock zoo list` shows, or give a torch module whose forward computes the loss"
 LIKE_A_LAYOUT = 'such as "dp2,tp2", or {"tensor": 2}'
 
 
@@ -57,7 +62,7 @@ class Trainer:
     def __init__(
         self,
         task: str | None = None,
-        model: str | None = None,
+        model: str | nn.Module | Callable[[], nn.Module] | None = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
         *,
@@ -70,13 +75,17 @@ class Trainer:
         run_dir: str | Path | None = None,
     ) -> None:
         """`model` is a name that `paddock zoo list` shows; or give `recipe`, a name or a YAML file; or `args`, the
-        same or a dictionary of sections. A dataset is a path, or samples: a list of texts or of records, a dataset of
-        torch's or of Hugging Face's. `overrides` are fields by dotted name ({"train.steps": 100}) or by section.
-        `parallel` is a layout such as "dp2,tp2", or the recipe's section; `nproc_per_node` processes run it.
-        `callbacks` are functions that hear of every record of metrics, or, in one process, `Callback`s; both may end
-        the run with a `Stop`."""
+        same or a dictionary of sections. Or it is a torch module of your own whose forward computes the loss of a
+        batch, or what makes one: a function, or its place, "package.module:function", as several processes need it.
+        A dataset is a path, or samples: a list of texts or of records, a dataset of torch's or of Hugging Face's; for
+        a module of your own, whatever torch joins to a batch of tensors. `overrides` are fields by dotted name
+        ({"train.steps": 100}) or by section. `parallel` is a layout such as "dp2,tp2", or the recipe's section;
+        `nproc_per_node` processes run it. `callbacks` are functions that hear of every record of metrics, or, in one
+        process, `Callback`s; both may end the run with a `Stop`."""
         check_type("task", task, str)
-        check_type("model", model, str, fix=OWN_MODEL)
+        is_own = is_own_module(model)
+        if not is_own:
+            check_type("model", model, str, fix=OWN_MODEL)
         check_type("recipe", recipe, str, Path)
         check_type("args", args, str, Path, Mapping)
         check_type("overrides", overrides, Mapping, fix='such as {"train.steps": 100}')
@@ -84,21 +93,27 @@ class Trainer:
         check_type("nproc_per_node", nproc_per_node, int)
         check_type("run_dir", run_dir, str, Path)
         check_callbacks(callbacks)
-        name, values = chosen_values(model, recipe, args)
+        changes = as_sections(overrides or {})
+        layout = parse_layout(parallel) if isinstance(parallel, str) else {"parallel": dict(parallel or {})}
+        self._loan = Loan()
+        if is_own:
+            given = {"train": train_dataset, "validation": eval_dataset}
+            name, values = own_values(model, given, recipe, args, changes, self._loan)
+            train_dataset = eval_dataset = None
+        else:
+            assert model is None or isinstance(model, str)
+            name, values = chosen_values(model, recipe, args)
         own_task = values.get("task", Recipe.model_fields["task"].default)
         if task is not None:
             check_task(task_called(task), own_task, name)
-        changes = as_sections(overrides or {})
         data = merge(values, changes).get("data", {})
         values = merge(values, {"data": datasets_given(own_task, data, train_dataset, eval_dataset)})
-        if isinstance(parallel, str):
-            values = merge(values, parse_layout(parallel))
-        elif parallel is not None:
-            values = merge(values, {"parallel": dict(parallel)})
         self.name = name
-        self.recipe = recipe_from_dict(merge(values, changes))
+        self.recipe = recipe_from_dict(merge(merge(values, layout), changes))
         self.launch = LaunchOptions(nproc_per_node=nproc_per_node)
         self.launch.check()
+        if is_own:
+            check_own_recipe(self.recipe, world_of(self.launch))
         self.callbacks = list(callbacks)
         self._address = str(run_dir) if is_address(run_dir) else None
         self._opened: tuple[Path, LoadedModel] | None = None
@@ -222,13 +237,33 @@ class Trainer:
 
         return History(self._run("history"))
 
+    def align(self, reference: Trainer | str | Path, *, tolerance: float = 0.01) -> Alignment:
+        """Its newest run compared with a reference: another trainer's, a run directory, or a log of another program.
+        They are aligned if losses and final metrics are no further apart than the tolerance, which is relative. Runs
+        of different seeds, data or recipes are an error.
+
+        >>> trainer.align("runs/reference").save("report.html")
+        """
+        check_type("tolerance", tolerance, float, int)
+        other = reference._run("align") if isinstance(reference, Trainer) else reference
+        check_type("reference", other, str, Path)
+        from paddock.alignment.comparison.runs import Settings
+        from paddock.jobs.align import align_runs
+        from paddock.reporting.aligned import Alignment
+
+        return Alignment(align_runs([str(self._run("align")), str(other)], Settings(tolerance=tolerance), None))
+
     @property
-    def model(self) -> Model:
-        """The model at its newest checkpoint: a torch module, in evaluation mode.
+    def model(self) -> nn.Module:
+        """The model at its newest checkpoint: a torch module, in evaluation mode; of a module of your own, such a
+        module, while the one that you gave stays as it was.
 
         >>> sum(weight.numel() for weight in trainer.model.parameters())
         """
-        return self._loaded("model").model
+        from paddock.models.own.model import OwnModel
+
+        model = self._loaded("model").model
+        return model.own.module if isinstance(model, OwnModel) else model
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -317,7 +352,7 @@ class Trainer:
     def _run(self, wanted: str) -> Path:
         """This trainer's run, if it has begun."""
         if self.run_dir is None or not self.run_dir.exists():
-            own = wanted in ("history", "model", "tokenizer", "generate", "convert")
+            own = wanted in ("history", "align", "model", "tokenizer", "generate", "convert")
             raise ConfigError(
                 f"{wanted}: this trainer has no checkpoint yet",
                 why="it has trained nothing",

@@ -15,6 +15,8 @@ import paddock
 
 PACKAGE = Path(paddock.__file__).parent
 ALSO = {
+    "paddock.reporting.history": ["History", "Picture"],
+    "paddock.reporting.aligned": ["Alignment"],
     "paddock.inference.loaded": ["LoadedModel"],
     "paddock.inference.generation.options": ["GenerationOptions"],
     "paddock.training.callbacks": ["Callback", "register_callback"],

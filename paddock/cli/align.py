@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +16,6 @@ from paddock.errors import bad_value
 from paddock.phases import STARTING, phase
 
 if TYPE_CHECKING:
-    from paddock.alignment.comparison.comparability import State
-    from paddock.alignment.comparison.runs import RunComparison
     from paddock.alignment.layers.alignment import LayerAlignment
     from paddock.alignment.layers.comparison import Compared
 
@@ -129,13 +127,14 @@ def main(arguments: list[str]) -> None:
     if len(options.runs) == 2 and all(map(is_record, options.runs)):
         return tell_layers(align_records(options.runs), options.json)
     from paddock.alignment.comparison.runs import Settings
+    from paddock.alignment.comparison.text import comparison_text
     from paddock.jobs.align import align_runs
     from paddock.telemetry.records import plain
 
     names = ("tolerance", "loss", "steps", "steps_per_epoch", "offset", "allow_differences")
     settings = Settings(**{name: getattr(options, name) for name in names})
     found = align_runs(options.runs, settings, options.output)
-    print(json.dumps(plain(found.to_dict()), ensure_ascii=False) if options.json else comparison_page(found))
+    print(json.dumps(plain(found.to_dict()), ensure_ascii=False) if options.json else comparison_text(found))
     if options.output is not None:
         print(f"written: {options.output}", file=sys.stderr)
     sys.stdout.flush()
@@ -231,43 +230,3 @@ def _farthest(compared: Sequence[Compared], directions: Sequence[str]) -> str:
     """How far the worst of a part's tensors is away."""
     apart = [one.distance.whole for one in compared if one.direction in directions]
     return f"{max(apart):.1e}" if apart else "–"
-
-
-def comparison_page(found: RunComparison) -> str:
-    """What came of it, for people."""
-    from paddock.alignment.comparison.report import VERDICTS, summary
-    from paddock.alignment.comparison.runs import percent, shown_error
-
-    lines = [f"{VERDICTS[found.aligned]}: {found.a.name} beside the reference {found.b.name}", summary(found), ""]
-    lines += [*_facts(found), ""]
-    if found.errors is not None:
-        errors = found.errors
-        lines.append(
-            f"loss       mean {percent(errors.mean)}  smoothed {percent(errors.smoothed)}  "
-            f"final {percent(errors.final)}  largest {percent(errors.max)} (step {errors.max_step})"
-        )
-    if found.norm is not None:
-        norm = found.norm
-        lines.append(f"grad norm  mean {percent(norm.mean)}  largest {percent(norm.max)} (step {norm.max_step})")
-    width = max((len(metric.name) for metric in found.metrics), default=0)
-    for one in found.metrics:
-        lines.append(f"{one.name:<{width}}  {one.a:.6g}, reference {one.b:.6g}: {shown_error(one)} ({one.where})")
-    lines += [f"ALARM: {alarm}" for alarm in found.alarms]
-    lines += [f"note: {note}" for note in found.notes]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _facts(found: RunComparison) -> Iterator[str]:
-    """What the runs have in common: names alone, where they are the same; values where they differ."""
-    from paddock.alignment.comparison.comparability import word
-
-    facts = found.facts
-    words: dict[State, str] = {"same": "and {} more", "unknown": "and {} more, of one of them"}
-    for state, others in words.items():
-        names = [fact.label for fact in facts.shown if fact.state == state]
-        more = [others.format(count)] if (count := facts.count(state)) else []
-        if names or more:
-            yield f"{state:<9}  {', '.join(names + more)}"
-    for fact in facts.shown:
-        if fact.state == "differs":
-            yield f"differs    {fact.label}: {word(fact.a)}, reference {word(fact.b)}"

@@ -9,7 +9,14 @@ from pathlib import Path
 from paddock.errors import ConfigError
 from paddock.training.callbacks import Callback
 
-NAMES = {str: "a text", Path: "a path", Mapping: "a dictionary", int: "a whole number", bool: "True or False"}
+NAMES = {
+    str: "a text",
+    Path: "a path",
+    Mapping: "a dictionary",
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+}
 """What types are called for people."""
 
 

@@ -64,7 +64,10 @@ CALLED_ELSEWHERE = {
 
 def register(adapter: DeviceAdapter) -> None:
     """Add a kind of device; `--device` then knows it. An installed package brings one by the entry point
-    `paddock.devices` instead, and need not be imported."""
+    `paddock.devices` instead, and need not be imported.
+
+    >>> register(replace(CPU, name="abacus"))
+    """
     if adapter.name in (*_ADAPTERS, "auto"):
         raise ValueError(f'a device named "{adapter.name}" is registered already')
     _ADAPTERS[adapter.name] = adapter

@@ -28,19 +28,30 @@ WINDOWS_AT_ONCE = 4
 
 
 class LoadedModel:
-    """What `paddock.load` gives: `.model`, `.tokenizer`, `.generate(prompts, …)` and `.perplexity(text)`."""
+    """What `paddock.load` gives: `.model`, `.tokenizer`, `.generate(prompts, …)` and `.perplexity(text)`.
+
+    >>> loaded = paddock.load("runs/tour")
+    >>> loaded.generate("The class", max_new_tokens=20, temperature=0)
+    """
 
     def __init__(self, trained: Trained) -> None:
         self._trained = trained
 
     @property
     def model(self) -> Model:
-        """The model itself: a torch module, in evaluation mode."""
+        """The model itself: a torch module, in evaluation mode.
+
+        >>> tokens = torch.tensor([loaded.tokenizer.encode("The class")])
+        >>> loaded.model(tokens=tokens).shape
+        """
         return self._trained.model
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Its tokenizer: `encode(text)`, `decode(tokens)`."""
+        """Its tokenizer: `encode(text)`, `decode(tokens)`.
+
+        >>> loaded.tokenizer.decode(loaded.tokenizer.encode("The class"))
+        """
         return need_tokenizer(self._trained)
 
     def __repr__(self) -> str:
@@ -93,7 +104,10 @@ class LoadedModel:
     def perplexity(self, text: str, stride: int | None = None) -> float:
         """How surprised the model is by a text: e to the power of its mean negative log-likelihood a token, of all but
         the first. A text that is longer than the context goes through in windows, each `stride` tokens behind the last
-        (half a context, unless told); a token is scored once, with all that its window has before it."""
+        (half a context, unless told); a token is scored once, with all that its window has before it.
+
+        >>> loaded.perplexity("The class statement defines a class.")
+        """
         model = self.model
         if model.writes != "tokens":
             raise ConfigError(f"a {type(model).__name__} does not continue texts, so it has no perplexity of one")

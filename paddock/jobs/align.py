@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.alignment.comparison.logged import read_run
-from paddock.alignment.comparison.report import loss_plot, report_page
+from paddock.alignment.comparison.report import check_report_name, write_report
 from paddock.alignment.comparison.runs import RunComparison, Settings, compare_runs
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, bad_value
-from paddock.files import atomic_write, disk_errors, user_path
+from paddock.files import disk_errors, user_path
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
-from paddock.telemetry.drawing.svg import draw
 
 if TYPE_CHECKING:
     from paddock.alignment.layers.alignment import LayerAlignment, OnPart
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 
 RECORD = ".layers"
 """How the name of a record of layers ends."""
-WRITERS = {
-    ".html": report_page,
-    ".svg": lambda found: draw(loss_plot(found), is_alone=True),
-}
-"""What is written, by the end of the file's name."""
 
 
 def align_runs(runs: Sequence[str], settings: Settings, output: Path | None) -> RunComparison:
@@ -37,16 +31,13 @@ def align_runs(runs: Sequence[str], settings: Settings, output: Path | None) -> 
             f"paddock align compares two runs, and {len(runs) or 'none'} {'is' if len(runs) == 1 else 'are'} named",
             fix="paddock align RUN REFERENCE",
         )
-    if output is not None and output.suffix.lower() not in WRITERS:
-        raise bad_value("--output", output, "a report is .html, a plot of the losses .svg", "end it in .html or .svg")
+    if output is not None:
+        check_report_name("--output", output)
     if user_path(runs[0]).resolve() == user_path(runs[1]).resolve():
         raise ConfigError(f"{runs[0]} and {runs[1]} are the same", why="a run agrees with itself", fix="name another")
     found = compare_runs(read_run(runs[0]), read_run(runs[1]), settings)
     if output is not None:
-        with disk_errors(output):
-            output.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(output) as stream:
-            stream.write(WRITERS[output.suffix.lower()](found))
+        write_report(found, output)
     return found
 
 

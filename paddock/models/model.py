@@ -26,10 +26,13 @@ Carry = dict[str, Tensor]
 
 
 def allocate(module: nn.Module, device: torch.device) -> None:
-    """Give memory to a module that was laid out without any; what is in it then is by chance."""
-    needed = sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))
+    """Give memory to a module that was laid out without any; what is in it then is by chance. One that was built with
+    memory keeps what is in it."""
+    tensors = [*module.parameters(), *module.buffers()]
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    has_memory = not any(tensor.is_meta for tensor in tensors)
     try:
-        module.to_empty(device=device)
+        module.to(device=device) if has_memory else module.to_empty(device=device)
     except RuntimeError as error:
         if "memory" not in str(error):
             raise
@@ -72,8 +75,8 @@ class Model(nn.Module):
         """The outputs; or, where the batch has labels, the loss summed over those that count."""
 
     @abstractmethod
-    def initial(self, name: str) -> Initial:
-        """How a parameter or buffer begins."""
+    def initial(self, name: str) -> Initial | None:
+        """How a parameter or buffer begins; None where it was built with its values."""
 
     def forward(self, *values: Tensor | None, cache: KeyValueCache | None = None, **named: Tensor | None) -> Tensor:
         """The loss of a batch that has labels, else the outputs. The batch comes by name (`model(**batch)`), or by

@@ -25,7 +25,12 @@ _registered: dict[str, Family] = {}
 
 
 def register_family(family: type[Family]) -> type[Family]:
-    """Make a family known to this process and to those that it starts: a decorator."""
+    """Make a family known to this process and to those that it starts: a decorator.
+
+    >>> @register_family
+    ... class Mixer(Family):
+    ...     name = "mixer"
+    """
     _registered[family.name] = family()
     plugins.remember(family.__module__)
     return family

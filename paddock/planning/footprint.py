@@ -75,8 +75,14 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
             "pipeline": _sent_over_pipeline(recipe, arithmetic, assignment, engine),
             "data": _sent_over_data(recipe, arithmetic, engine),
         },
-        work=sum(unit.flops for unit in costs) / recipe.model.forward_flops(recipe.data.sample_shape()),
+        work=_work(recipe, costs),
     )
+
+
+def _work(recipe: Recipe, here: Sequence[UnitCost]) -> float:
+    """Of a model that does not say what it computes, all of it is in one place."""
+    whole = recipe.model.forward_flops(recipe.data.sample_shape())
+    return sum(unit.flops for unit in here) / whole if whole else 1.0
 
 
 def _assignment(recipe: Recipe) -> list[int]:

@@ -38,12 +38,18 @@ class History:
 
     @cached_property
     def rows(self) -> list[dict[str, float]]:
-        """Every step with what was recorded at it; steps that were done again count once, as they were done last."""
+        """Every step with what was recorded at it; steps that were done again count once, as they were done last.
+
+        >>> trainer.history.rows[-1]["train.loss"]
+        """
         return [{"step": int(place[0]), **values} for place, values in rows_of(self._whole.runs[0])]
 
     @cached_property
     def columns(self) -> list[str]:
-        """The metrics that some row has, those of most interest first."""
+        """The metrics that some row has, those of most interest first.
+
+        >>> [name for name in trainer.history.columns if name.startswith("val.")]
+        """
         return list(self._whole.metrics)
 
     def __len__(self) -> int:
@@ -105,7 +111,10 @@ class History:
 
 @dataclass(frozen=True)
 class Picture:
-    """Curves, drawn in whatever shows them: a notebook, a terminal, a file."""
+    """Curves, drawn in whatever shows them: a notebook, a terminal, a file.
+
+    >>> print(trainer.history.plot("train.loss"))
+    """
 
     report: Report
 

@@ -29,7 +29,10 @@ Samples = Callable[["DataConfig", Any, Any], dict[str, Any]]
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """A task under its name. Each part is an object, or where to find it: `package.module:name`."""
+    """A task under its name. Each part is an object, or where to find it: `package.module:name`.
+
+    >>> TaskEntry("sorting", task="sorting:Sorting", data="sorting:SortingData", aliases=("ordering",))
+    """
 
     name: str
     """As recipes spell it."""
@@ -86,6 +89,12 @@ _OWN = (
         aliases=("fill_mask",),
     ),
     TaskEntry(
+        "own_loss",
+        task="paddock.tasks.own_loss:OwnLoss",
+        data="paddock.data.own.config:OwnData",
+        rules="paddock.tasks.rules:OWN",
+    ),
+    TaskEntry(
         "question_answering",
         task="paddock.tasks.question_answering:QuestionAnswering",
         data="paddock.data.questions.config:QuestionAnsweringData",
@@ -133,7 +142,10 @@ _entries = {entry.name: entry for entry in _OWN}
 
 
 def register_task(entry: TaskEntry, module: str) -> TaskEntry:
-    """Make a task known to this process and to those that it starts, which import `module`."""
+    """Make a task known to this process and to those that it starts, which import `module`.
+
+    >>> register_task(TaskEntry("sorting", task="sorting:Sorting", data="sorting:SortingData"), "sorting")
+    """
     _entries[entry.name] = entry
     plugins.remember(module)
     return entry

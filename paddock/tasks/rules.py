@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from paddock.data.config import LENGTH_MULTIPLE, CorpusConfig, MaskedConfig, TokensConfig
 from paddock.errors import ConfigError, bad_value
+from paddock.plugins import PROGRAM
 
 if TYPE_CHECKING:
     from paddock.config.recipe import Recipe
@@ -241,6 +242,27 @@ def check_images(recipe: Recipe) -> str:
     return f"{data.describe()}, {data.image_size} × {data.image_size}, {classes} classes"
 
 
+def check_own_data(recipe: Recipe) -> str:
+    """Datasets of the user's own, and who reads them."""
+    from paddock.data.own.config import OwnData
+
+    data = recipe.data
+    assert isinstance(data, OwnData)
+    if data.train is None and data.validation is None:
+        raise ConfigError(
+            "data.train is not set", why="there are no samples", fix="set --data.train package.module:function"
+        )
+    lent = [place for place in (data.train, data.validation) if place is not None and place.startswith(PROGRAM)]
+    if data.workers and lent:
+        raise bad_value(
+            "data.workers",
+            data.workers,
+            f"{lent[0].removeprefix(PROGRAM)} is an object of this process, which no worker has",
+            "set it to 0, or name the place of a function that makes the dataset",
+        )
+    return data.describe()
+
+
 def is_language_model(recipe: Recipe) -> str:
     """What is measured by the tokens that a model expects next, against what the model is made for."""
     family = recipe.model.family
@@ -277,5 +299,6 @@ MASKED_CORPUS: Rules = {**TEXT, "corpus": check_masked_corpus}
 SPANS: Rules = {**TEXT, "corpus": check_spans}
 TEXT_ROWS: Rules = {**TEXT, "text": check_text_rows}
 SEQUENCE_PAIRS: Rules = {**TEXT, "pairs": check_pairs}
+OWN: Rules = {**ANY, "dataset": check_own_data}
 IMAGES: Rules = {**ANY, "images": check_images}
 MEASURES: Rules = {"model": is_language_model, "sequence": sequence_fits, "text": check_measured}

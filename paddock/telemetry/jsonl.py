@@ -173,6 +173,9 @@ def read_metrics(path: str | Path, *, rewound: bool = False, tolerated: Tolerate
     A last line torn by a crash, or still being written, is left out; anything else that is not a record is a
     `DataError`. Where something is to be `tolerated`, a line that is no record of ours is counted instead: other
     programs write into the same file, and foreign writers tear their lines. Ours never do.
+
+    >>> for record in read_metrics("runs/tour/metrics.jsonl"):
+    ...     print(record)
     """
     path = Path(path)
     if not os.path.isfile(path):

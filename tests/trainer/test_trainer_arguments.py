@@ -15,7 +15,8 @@ from paddock.errors import ConfigError
     ("arguments", "message"),
     [
         ({"model": 7}, "model is 7, of type int"),
-        ({"model": nn.Linear(2, 2)}, "model is .*of type Linear"),
+        ({"model": [nn.Linear(2, 2)]}, "model is .*of type list"),
+        ({"model": nn.Linear(2, 2)}, "there are no samples"),
         ({"task": 1}, "task is 1"),
         ({"recipe": ["gpt2"]}, "recipe is"),
         ({"overrides": [("train.steps", 1)]}, "overrides is"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from paddock import __version__
 from paddock.alignment.comparison.comparability import UNKNOWN, Fact, word
 from paddock.alignment.comparison.runs import RunComparison, percent, shown_error
+from paddock.errors import bad_value
+from paddock.files import atomic_write, disk_errors
 from paddock.telemetry.drawing import pages
 from paddock.telemetry.drawing.plots import Line, Plot
 from paddock.telemetry.drawing.svg import draw
@@ -56,6 +59,24 @@ def report_page(found: RunComparison) -> str:
         *_notes(found),
     ]
     return pages.page(f"{verdict}: {found.a.name} beside {found.b.name}", body, f"paddock {__version__}, paddock align")
+
+
+WRITERS = {".html": report_page, ".svg": lambda found: draw(loss_plot(found), is_alone=True)}
+"""What is written, by the end of the file's name."""
+
+
+def check_report_name(argument: str, path: Path) -> None:
+    """Raise ConfigError for a name that does not say what is wanted."""
+    if path.suffix.lower() not in WRITERS:
+        raise bad_value(argument, path, "a report is .html, a plot of the losses .svg", "end it in .html or .svg")
+
+
+def write_report(found: RunComparison, path: Path) -> None:
+    """The page, or the plot of the losses."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as stream:
+        stream.write(WRITERS[path.suffix.lower()](found))
 
 
 def summary(found: RunComparison) -> str:

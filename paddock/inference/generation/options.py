@@ -11,7 +11,12 @@ from paddock.errors import bad_value
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Sampling, greedy (temperature 0), or beam search (several beams)."""
+    """Sampling, greedy (temperature 0), or beam search (several beams). Wherever Python writes text, these are its
+    arguments.
+
+    >>> GenerationOptions(max_new_tokens=20, top_p=0.9, seed=1)
+    >>> loaded.generate("The class", max_new_tokens=20, num_beams=4)
+    """
 
     max_new_tokens: int = 100
     temperature: float | None = None
@@ -50,15 +55,25 @@ class GenerationOptions:
 
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is always taken.
+
+        >>> GenerationOptions(temperature=0).greedy
+        """
         return self.temperature == 0
 
     def with_temperature(self, *, continues: bool) -> GenerationOptions:
-        """The same with the usual temperature where none is given."""
+        """The same with the usual temperature where none is given.
+
+        >>> GenerationOptions().with_temperature(continues=True).temperature
+        """
         usual = 0.8 if continues and self.num_beams == 1 else 0.0
         return self if self.temperature is not None else replace(self, temperature=usual)
 
     def check(self) -> None:
-        """Raise a ConfigError for anything that cannot be, or would be ignored."""
+        """Raise a ConfigError for anything that cannot be, or would be ignored.
+
+        >>> GenerationOptions(max_new_tokens=20, temperature=0).check()
+        """
         if self.max_new_tokens < 1:
             raise bad_value("max_new_tokens", self.max_new_tokens, "nothing to generate", "at least 1")
         if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):

@@ -25,9 +25,10 @@ class Initial:
 
 @runtime_checkable
 class Initializable(Protocol):
-    """A model that says how each of its parameters begins, and each of its buffers, with a constant."""
+    """A model that says how each of its parameters begins, and each of its buffers, with a constant; None is what has
+    its values already."""
 
-    def initial(self, name: str) -> Initial: ...
+    def initial(self, name: str) -> Initial | None: ...
 
 
 def initialize(model: nn.Module, seed: int) -> None:
@@ -36,6 +37,8 @@ def initialize(model: nn.Module, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             rule = model.initial(name)
+            if rule is None:
+                continue
             if rule.std == 0.0:
                 local(parameter.data).fill_(rule.constant)
                 continue
@@ -48,5 +51,6 @@ def initialize(model: nn.Module, seed: int) -> None:
             local(parameter.data).copy_(part_like(values, parameter.data))
         for name, buffer in model.named_buffers():
             rule = model.initial(name)
-            assert rule.std == 0.0
-            buffer.fill_(rule.constant)
+            if rule is not None:
+                assert rule.std == 0.0
+                buffer.fill_(rule.constant)

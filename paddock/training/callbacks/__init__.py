@@ -55,7 +55,15 @@ Kind = TypeVar("Kind", bound=type[Callback])
 
 
 def register_callback(callback: Kind) -> Kind:
-    """Make a callback known by its class's name to this process and to those that it starts: a decorator."""
+    """Make a callback known by its class's name to this process and to those that it starts: a decorator.
+
+    >>> @register_callback
+    ... class Patience(Callback):
+    ...     def on_evaluate(self, run, metrics):
+    ...         if run.progress.step > run.progress.best_step + 1000:
+    ...             return Stop("1000 steps without a better one")
+    >>> Trainer(model="gpt2/tiny", overrides={"train.callbacks": ["Patience"]})
+    """
     _registered[callback.__name__] = callback
     plugins.remember(callback.__module__)
     return callback
