@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import MachineError, UserError, bad_value
 from paddock.launch.council import Council, Ending, Orders, Policy, Word
 from paddock.launch.keeper import NODE, NODES, ORDERS, POLICY, SECONDS_BETWEEN_LOOKS
+from paddock.launch.membership import SAME_COMMAND, differences
 from paddock.messages import error_from_json
 from paddock.process import SECONDS_WITHOUT_A_WORD
 
@@ -198,6 +199,8 @@ def _check_policy(theirs: Policy, mine: Policy) -> None:
         if getattr(theirs, name) != getattr(mine, name):
             wanted = getattr(theirs, name)
             raise bad_value(flag, getattr(mine, name), f"the job that meets there has {wanted}", "give all the same")
+    if why := differences(theirs.asked, mine.asked):
+        raise MachineError("this machine does not fit the job that meets there now", why=why, fix=SAME_COMMAND)
 
 
 @contextmanager

@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from paddock.errors import ConfigError, UserError
+from paddock.errors import ConfigError, MachineError, UserError
 from paddock.launch.council import Ending, Policy, Word
 from paddock.launch.keeper import Keeper
 from paddock.launch.seat import RemoteSeat, machine_lost
 from paddock.parallel.rendezvous import connect_store, listen
 from paddock.testing.processes import wait_for
 
-POLICY = Policy((2,), timeout=600)
+POLICY = Policy((2,), timeout=600, asked={"optimizer.lr": "0.001"})
 
 
 @pytest.fixture
@@ -45,6 +45,9 @@ def test_two_machines_work_and_one_that_wants_something_else_is_told(kept: tuple
     for changed, flag in (({"name": "other"}, "--rdzv-id"), ({"max_restarts": 3}, "--max-restarts")):
         with pytest.raises(ConfigError, match=flag):
             seat(port, 1, replace(POLICY, **changed)).wait_for_turn()
+    with pytest.raises(MachineError, match="does not fit the job") as caught:
+        seat(port, 1, replace(POLICY, asked={"optimizer.lr": "0.1"})).wait_for_turn()
+    assert caught.value.why == "optimizer.lr is 0.001 there, and 0.1 here"
     second.say(phase="ended", ending=Ending("done"))
     assert first.report(Ending("done")).phase == "over"
     assert first.wait_for_turn() is None
