@@ -20,6 +20,7 @@ from paddock.errors import ConfigError
 from paddock.files import user_path
 from paddock.jobs.stored import kept
 from paddock.launch.environment import process_counts
+from paddock.launch.facts import flat
 from paddock.launch.options import LaunchOptions
 from paddock.phases import phase
 from paddock.versions import redacted
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from paddock.training.run import TrainingRun
 
 
+GOES_ON = {"load": "auto", "weights_only": False, "resume": False, "allow_changes": False}
+"""What a run's own recipe says of its beginning is over; what it was allowed once it has to be allowed again."""
 PRODUCTS = "products"
 """Of a run's environment: how it multiplies matrices."""
 
@@ -52,6 +55,14 @@ class Job:
 
 def verb(resumes: bool) -> str:
     return "resume" if resumes else "train"
+
+
+def asked_of(recipe: Recipe, run_dir: Path | None) -> dict[str, str]:
+    """What every machine of a training job is told alike, by names: one that begins the run, and one that comes back
+    with `resume`. A folder may lie elsewhere on another machine, under the same name."""
+    beginning = {f"checkpoint.{name}" for name in GOES_ON}
+    asked = {name: value for name, value in flat(recipe.to_dict()).items() if name not in beginning}
+    return asked if run_dir is None else asked | {"--run-dir": run_dir.absolute().name}
 
 
 def set_up(job: Job, run_dir: Path) -> tuple[int, dict[str, Any]]:

@@ -15,6 +15,7 @@ from paddock.config.rules import Arithmetic, check_layout
 from paddock.errors import bad_value
 from paddock.files import atomic_write, scratch_folder
 from paddock.launch.environment import world_of
+from paddock.launch.facts import flat
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
@@ -58,7 +59,8 @@ def benchmark(recipe: Recipe, measurement: Measurement, launch: LaunchOptions) -
     with scratch_folder() as folder:
         result = folder / "result.json"
         payload = {"recipe": recipe.to_dict(), "measurement": asdict(measurement), "result": str(result)}
-        run("paddock.jobs.benchmark:work", payload, launch, folder)
+        asked = flat(recipe.to_dict() | {"benchmark": asdict(measurement)})
+        run("paddock.jobs.benchmark:work", payload, launch, folder, asked=asked)
         return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
 
 

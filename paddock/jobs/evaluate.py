@@ -17,6 +17,7 @@ from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError, DataError, bad_value
 from paddock.files import atomic_write, scratch_folder
 from paddock.launch.environment import world_of
+from paddock.launch.facts import flat
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.preflight import compared
@@ -54,7 +55,7 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, missed: Path | None = None) 
             "result": str(result),
             "missed": None if missed is None else str(missed.absolute()),
         }
-        run("paddock.jobs.evaluate:work", payload, launch, folder)
+        run("paddock.jobs.evaluate:work", payload, launch, folder, asked=flat(asked))
         return json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
 
 

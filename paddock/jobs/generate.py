@@ -25,6 +25,7 @@ from paddock.inference.generation.replica_leader import ReplicaLeader, check_lay
 from paddock.inference.generation.text_generator import Continuation, TextGenerator
 from paddock.inference.trained import read_trained_config
 from paddock.launch.environment import world_of
+from paddock.launch.facts import flat
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.preflight import compared
@@ -123,7 +124,7 @@ def continue_text(
         check_layout(job.source, ParallelConfig(**job.parallel), world_of(launch))
         Records(path, job.settings(), job.options.num_return_sequences).check()
         told = asdict(replace(job, prompts=(), prompt_file=None))
-        if run("paddock.jobs.generate:work", {"job": told, **payload}, launch, folder):
+        if run("paddock.jobs.generate:work", {"job": told, **payload}, launch, folder, asked=flat(asked)):
             for record in read_records(path):
                 yield Continuation(**record)
 

@@ -7,15 +7,12 @@ from pathlib import Path
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, nearest
-from paddock.jobs.attempt import has_checkpoint
+from paddock.jobs.attempt import GOES_ON, has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
 from paddock.training.remote.run import RemoteRun
 from paddock.training.run_files import CONFIG, ENVIRONMENT, read_environment
-
-GOES_ON = {"load": "auto", "weights_only": False, "resume": False, "allow_changes": False}
-"""What a run's own recipe says of its beginning is over; what it was allowed once it has to be allowed again."""
 
 
 def find_run(name: str) -> Path:

@@ -16,7 +16,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.errors import ConfigError
-from paddock.jobs.attempt import Job, begun_attempt, continues, kept_products, note_facts, set_up, verb
+from paddock.jobs.attempt import Job, asked_of, begun_attempt, continues, kept_products, note_facts, set_up, verb
 from paddock.jobs.run_output import describe_metrics, peak_flops, show_beginning, show_end, sinks_of, summarize
 from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, with_threads, world_of
@@ -177,15 +177,23 @@ def _start(
         if under_torchrun():
             place = run_dir or _shared_run_dir(number, name)
         else:
-            decided = json.loads(stack.enter_context(agreed(launch, decide, follow, inspect)))
+            asked = asked_of(job.recipe, run_dir)
+            decided = json.loads(stack.enter_context(agreed(launch, decide, follow, inspect, asked)))
             place, payload["attempt"] = Path(decided[0]), decided[1]
         payload["run_dir"] = str(place)
         if on_metrics:
             payload["listened"] = True
             ask_to_stop = stack.enter_context(stop_requests(place))
             stack.enter_context(MetricsFollower(place / "metrics.jsonl", on_metrics, ask_to_stop))
-        target, counts = "paddock.jobs.train:work", job.node_counts
-        ended = run(target, payload, launch, place, stops_cleanly=True, node_counts=counts)
+        ended = run(
+            "paddock.jobs.train:work",
+            payload,
+            launch,
+            place,
+            stops_cleanly=True,
+            node_counts=job.node_counts,
+            asked=asked_of(job.recipe, place),
+        )
         return TrainingOutcome(place, **ended, is_main=speaks() and launch.node_rank == 0)
 
 

@@ -106,12 +106,12 @@ def _seat(job: Job) -> Iterator[tuple[Seat, _Stores]]:
     if job.spec["stops_cleanly"]:
         nodes = f"{options.nnodes} --node-rank RANK"
         if options.elastic:
-            nodes = f"{options.min_nodes}:{options.nnodes} --rdzv-id {shlex.quote(options.rdzv_id or '')}"
+            nodes = f"{options.nodes} --rdzv-id {shlex.quote(options.rdzv_id or '')}"
         again = f"when it is back, on every machine: paddock resume {shlex.quote(str(job.run_dir))} --nproc-per-node "
         again += f"{options.nproc_per_node} --nnodes {nodes} --master-addr {address}"
     name = socket.gethostname() if options.elastic else f"machine {options.node_rank}"
     machine = None if options.elastic else options.node_rank
-    with meeting_place(options) as (store, _):
+    with meeting_place(options, policy.asked) as (store, _):
         word = Word(name, machine, options.nproc_per_node, keeps=keeps_store(options))
         seat = RemoteSeat(
             word,

@@ -38,6 +38,8 @@ class Policy:
     """Machines come and go, and have no numbers of their own."""
     name: str = ""
     """Of an elastic job: what tells it from others."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """What is to be done, where machines may be replaced: it tells one of this job from a stranger."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

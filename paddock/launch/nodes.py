@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,19 +40,21 @@ def agreed(
     decide: Callable[[], str],
     follow: Callable[[str], object],
     inspect: Callable[[TCPStore], object] | None = None,
+    asked: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """What `decide` gives on machine 0, on every machine, once all others have done `follow` with it.
 
-    First of all each does `inspect` with the store, where machines can be compared (`preflight`). An error of one
-    machine is raised on all, before any process starts. Inside the block the machines stay connected:
-    the store that machine 0 keeps is the one that the processes use.
+    A machine that was `asked` to do something else belongs to another job, where one may come in place of another, and
+    is sent away. First of all each does `inspect` with the store, where machines can be compared (`preflight`). An
+    error of one machine is raised on all, before any process starts. Inside the block the machines stay connected: the
+    store that machine 0 keeps is the one that the processes use.
     """
     if options.nnodes == 1:
         yield decide()
         return
     from torch.distributed import DistError
 
-    with meeting_place(options) as (store, leads):
+    with meeting_place(options, asked) as (store, leads):
         try:
             if inspect is not None:
                 inspect(store)
@@ -72,15 +74,14 @@ def agreed(
 
 
 @contextmanager
-def meeting_place(options: LaunchOptions) -> Iterator[tuple[TCPStore, bool]]:
-    """A client of the store of a job on several machines, to which this launcher belongs; and whether this machine has
-    just made it."""
+def meeting_place(options: LaunchOptions, asked: Mapping[str, str] | None = None) -> Iterator[tuple[TCPStore, bool]]:
+    """A client of the store of a job on several machines, to which this launcher, `asked` to do so much, belongs; and
+    whether this machine has just made it."""
     from torch.distributed import DistError
 
     with _store_of_job(options) as (store, leads):
         try:
-            if not options.elastic:  # one has a name, by which its machines know it
-                join_job(store, options)
+            join_job(store, options, asked, made_store=leads)
         except DistError as error:
             raise could_not_meet(f"{store.host}, port {store.port}", error) from error
         yield store, leads

@@ -61,6 +61,16 @@ class LaunchOptions:
         """Whether machines may leave and come."""
         return self.min_nodes is not None
 
+    @property
+    def nodes(self) -> str:
+        """The number of machines, as --nnodes has it."""
+        return f"{self.min_nodes}:{self.nnodes}" if self.elastic else str(self.nnodes)
+
+    @property
+    def replaces_machines(self) -> bool:
+        """Whether another machine may come in place of one that is lost."""
+        return self.elastic or self.max_restarts > 0
+
     def check_size(self) -> None:
         """Raise ConfigError for a number of processes that no job has."""
         for name, most in (("nproc_per_node", MOST_ON_ONE_MACHINE), ("nnodes", MOST_PROCESSES)):
@@ -116,8 +126,7 @@ class LaunchOptions:
         if self.min_nodes is None:
             return
         if not 1 <= self.min_nodes < self.nnodes:
-            nodes = f"{self.min_nodes}:{self.nnodes}"
-            raise bad_value("--nnodes", nodes, "MIN is at least 1, and less than MAX", "say, --nnodes 2:4")
+            raise bad_value("--nnodes", self.nodes, "MIN is at least 1, and less than MAX", "say, --nnodes 2:4")
         if self.node_rank:
             why = "machines of an elastic job are numbered as they come"
             raise bad_value("--node-rank", self.node_rank, why, "leave it out")

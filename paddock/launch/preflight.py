@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import MachineError
 from paddock.files import disk_errors
 from paddock.launch.environment import under_torchrun
-from paddock.launch.facts import Facts, Finding, compare, listed, own_facts, refusal
+from paddock.launch.facts import Facts, Finding, compare, flat, listed, own_facts, refusal
 from paddock.launch.membership import tell_of_refusals
 from paddock.launch.nodes import SECONDS_BETWEEN_LOOKS, SECONDS_TO_BE_HEARD, SECONDS_TO_MEET, agreed
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
@@ -108,7 +108,7 @@ def inspection(
 def compared(options: LaunchOptions, device: str, recipe: Mapping[str, Any]) -> Iterator[None]:
     """Inside, all machines of the job are there and fit together, where that is asked for; an error on each, if not."""
     found = inspection(options, device, recipe)
-    with agreed(options, str, lambda _: None, found) if found is not None else nullcontext():
+    with agreed(options, str, lambda _: None, found, flat(recipe)) if found is not None else nullcontext():
         yield
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,14 @@ def run(
     *,
     stops_cleanly: bool = False,
     node_counts: Sequence[int] | None = None,
+    asked: Mapping[str, str] | None = None,
 ) -> Any:
     """Call `target` ("paddock.module:function") with `payload` in every process, and wait for all of them.
 
     A target that `stops_cleanly` opens a StopRequest, and is waited for when it is asked to stop; what it returns says
     by `interrupted` whether it was. `node_counts` are the numbers of machines on which it can work, where those may
-    change. When a process or a machine fails, and another attempt is allowed, all processes are begun anew with
+    change; `asked` is what the user wants done, which tells a machine of another job that comes in place of a lost one.
+    When a process or a machine fails, and another attempt is allowed, all processes are begun anew with
     `payload["restart"]`: its number, the cause, and when that was known here.
 
     Returns when the job is done or has so stopped: what the target returned, plain values, in the first process of this
@@ -59,12 +61,12 @@ def run(
             return resolve(target)(payload)
     options = located(options)
     if options.elastic and node_counts is None:
-        nodes = f"{options.min_nodes}:{options.nnodes}"
-        raise bad_value("--nnodes", nodes, "only training goes on as machines leave and come", "give a number")
+        raise bad_value("--nnodes", options.nodes, "only training goes on as machines leave and come", "give a number")
     spec = {"target": target, "payload": payload, "stops_cleanly": stops_cleanly}
     spec |= {"modules": modules_for_workers(), "path": sys.path}
     counts = tuple(node_counts or [options.nnodes])
-    policy = Policy(counts, options.max_restarts, options.node_timeout, options.elastic, options.rdzv_id or "")
+    own = dict(asked or {}) if options.replaces_machines else {}
+    policy = Policy(counts, options.max_restarts, options.node_timeout, options.elastic, options.rdzv_id or "", own)
     words = f"{STARTING} {options.nproc_per_node} process{'es' * (options.nproc_per_node > 1)}"
     with left_to_machine_0(options.node_rank > 0), phase(words, at_once=True):
         try:

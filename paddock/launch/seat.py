@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import MachineError, UserError, bad_value
 from paddock.launch.council import Council, Ending, Orders, Policy, Word
 from paddock.launch.keeper import NODE, NODES, ORDERS, POLICY, SECONDS_BETWEEN_LOOKS
+from paddock.launch.membership import REFUSALS, SAME_COMMAND, differences, tell_of_refusals
 from paddock.messages import error_from_json
 from paddock.process import SECONDS_WITHOUT_A_WORD
 
@@ -130,7 +131,7 @@ class RemoteSeat(Seat):
             agreed = store.compare_set(POLICY, "", self.policy.to_json()).decode()
             _check_policy(Policy.from_json(agreed), self.policy)
             key, beat = str(store.add(NODES, 1)), 0
-            last = False
+            last, told = False, store.add(REFUSALS, 0)
             while self._closing is closing and not last:
                 last = closing.is_set()  # before the word is said: it is the last one
                 beat += 1
@@ -139,6 +140,8 @@ class RemoteSeat(Seat):
                 if self._closing is not closing:
                     return
                 self._orders, self._heard, self.key = orders, time.monotonic(), key
+                if self._word.keeps and orders.phase == "gathering":  # whoever is waited for may not be who came
+                    told = tell_of_refusals(store, told)
                 closing.wait(SECONDS_BETWEEN_LOOKS)
         except Exception as error:
             if self._closing is closing:
@@ -198,6 +201,8 @@ def _check_policy(theirs: Policy, mine: Policy) -> None:
         if getattr(theirs, name) != getattr(mine, name):
             wanted = getattr(theirs, name)
             raise bad_value(flag, getattr(mine, name), f"the job that meets there has {wanted}", "give all the same")
+    if why := differences(theirs.asked, mine.asked):
+        raise MachineError("this machine does not fit the job that meets there now", why=why, fix=SAME_COMMAND)
 
 
 @contextmanager

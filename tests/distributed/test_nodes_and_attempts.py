@@ -98,11 +98,14 @@ def rank_table(folder: Path) -> Path:
     return folder / "table.json"
 
 
-@pytest.mark.parametrize("form", ["MindFormers' rank table", "LiBai's variables", "SLURM's step"])
+@pytest.mark.parametrize(
+    "form", ["MindFormers' rank table", "LiBai's variables", "OneFlow-GPT's flags", "SLURM's step"]
+)
 def test_the_forms_in_which_users_start_two_nodes(form: str, trained_run: Path, tmp_path: Path) -> None:
     """The same command on both, with what those systems say of a node; the losses are those of one process."""
-    command = [sys.executable, "-m", "paddock", "train", *TINY, "--steps", "2", "--run-dir", "runs/one"]
-    command += ["--schedule.decay-steps", "6"]
+    command = [sys.executable, "-m", "paddock", "train", *TINY, "--schedule.decay-steps", "6"]
+    length, place = ("--train-iters", "--save") if "OneFlow" in form else ("--steps", "--run-dir")
+    command += [length, "2", place, "runs/one"]
     with reserved_port() as port:
         flags: list[list[str]] = [[], []]
         variables: list[dict[str, str]] = [{}, {}]
@@ -110,8 +113,12 @@ def test_the_forms_in_which_users_start_two_nodes(form: str, trained_run: Path, 
             table = ["--rank-table", str(rank_table(tmp_path)), "--master-port", str(port), "--device-range"]
             flags = [[*table, "[0,1]"], [*table, "[1,2]"]]
         elif form == "LiBai's variables":
-            place = {"NODE": "2", "ADDR": "127.0.0.1", "PORT": str(port)}
-            variables = [{**place, "NODE_RANK": str(rank)} for rank in (0, 1)]
+            said = {"NODE": "2", "ADDR": "127.0.0.1", "PORT": str(port)}
+            variables = [{**said, "NODE_RANK": str(rank)} for rank in (0, 1)]
+        elif form == "OneFlow-GPT's flags":
+            size = ["--num-nodes", "2", "--num-gpus-per-node", "1", "--tensor-model-parallel-size", "2"]
+            size += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+            flags = [[*size, "--node-rank", str(rank)] for rank in (0, 1)]
         else:
             flags = [["--master-port", str(port)]] * 2
             step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "127.0.0.[1-2]"}
@@ -124,7 +131,8 @@ def test_the_forms_in_which_users_start_two_nodes(form: str, trained_run: Path, 
         words = [node.communicate()[1] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], words
     assert losses(tmp_path / "runs" / "one") == pytest.approx(losses(trained_run)[:2], rel=1e-5)
-    assert ("note: node 1 of 2, which meet at 127.0.0.1" in words[1]) == ("rank table" not in form)
+    from_environment = form in ("LiBai's variables", "SLURM's step")
+    assert ("note: node 1 of 2, which meet at 127.0.0.1" in words[1]) == from_environment
 
 
 def test_a_run_directory_that_is_taken_is_refused_on_every_node(trained_run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The guide to faults: its commands run as they are written, and what it shows is what they say."""
+"""The guide to faults: its commands run as they are written, in both languages the same, and what it shows is what they
+say."""
 
 from __future__ import annotations
 
@@ -34,6 +35,15 @@ def start(command: str, folder: Path) -> subprocess.Popen[str]:
 def command_with(text: str) -> str:
     [found] = [command for command in COMMANDS if text in command]
     return found
+
+
+def test_the_languages_are_in_step() -> None:
+    chinese = GUIDE.with_name("faults.zh.md").read_text(encoding="utf-8")
+    for pattern in (r"^```\w*\n.*?^```$", r"(?<=^- \*\*)[a-z]+\b|`[^`\n]+`"):
+        found = [re.findall(pattern, text, re.DOTALL | re.MULTILINE) for text in (TEXT, chinese)]
+        assert found[0] and sorted(found[0]) == sorted(found[1])
+    for pattern in (r"^## ", r"^- ", r"\]\(", r"\n\n"):
+        assert len(re.findall(pattern, TEXT, re.MULTILINE)) == len(re.findall(pattern, chinese, re.MULTILINE)), pattern
 
 
 def test_every_command_is_tested() -> None:

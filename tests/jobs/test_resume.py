@@ -17,6 +17,7 @@ from paddock.checkpoint.storage import describe_checkpoint
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
 from paddock.errors import STOPPED
+from paddock.launch.nodes import agreed
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 from paddock.training.callbacks import Callback, register_callback
@@ -203,3 +204,25 @@ def test_a_run_multiplies_as_it_began(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run(["resume", str(path), "--train.steps", "4", "--device.products", "mkl"]) == 0
     assert [list(kept(attempt)) for attempt in (1, 2, 3)] == [["onednn"], ["onednn"], ["mkl"]]
     assert json.loads((path / "environment.json").read_text())["products"]["ways"]["forward"]["1 wide"] == "mkl"
+
+
+def test_a_machine_that_comes_back_is_told_the_same_by_resume_as_by_train(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the first one began from weights."""
+    heard: list[dict[str, str]] = []
+
+    def asking(*arguments: Any) -> Any:
+        heard.append(arguments[-1])
+        return agreed(*arguments)
+
+    monkeypatch.setattr("paddock.jobs.train.agreed", asking)
+    there = tmp_path / "runs" / "one"
+    origin = ["--checkpoint.load", str(trained_run), "--checkpoint.weights-only", "--run-dir", str(there)]
+    assert run(["train", *TINY, *origin, "--steps", "1", "--schedule.warmup", "0"]) == 0
+    monkeypatch.chdir(tmp_path / "runs")
+    assert run(["resume", "one"]) != 0, "it is at its end"
+    first, again = heard
+    assert first == again and first["--run-dir"] == "one"
+    assert run(["resume", "one", "--optimizer.lr", "0.5", "--train.steps", "2"]) == 0
+    assert {name for name in first if heard[2][name] != first[name]} == {"optimizer.lr", "train.steps"}

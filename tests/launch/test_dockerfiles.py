@@ -1,12 +1,20 @@
 """The files in docker/, as far as that can be told without an engine: their steps are valid shell, what they copy is
-there, versions are pinned, and nobody is root in the end. What they install is what the package asks for."""
+there, versions are pinned, and nobody is root in the end. What they install is what the package asks for; and what they
+copy is enough to install it, in an environment of its own, where the command then works."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
+import venv
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +23,8 @@ from paddock.devices import device_names
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docker").glob("*Dockerfile"))
+OF_THE_PACKAGE = {"pip", "python", "grep", "paddock"}
+"""Commands of steps that need no image: the others are the system's own."""
 INSTRUCTIONS = {"ARG", "FROM", "RUN", "WORKDIR", "COPY", "USER", "CMD"}
 
 
@@ -88,3 +98,113 @@ def test_what_a_base_with_torch_is_given() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert len(listed) == len(wanted) - 1 and set(listed) < set(wanted)
     assert not [name for name in listed if name.startswith("torch")]
+
+
+@cache
+def sent() -> list[Path]:
+    """What the engine would get of this repository, by its .dockerignore: the last line that speaks of a file, or of a
+    folder above it, decides."""
+    rules = []
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = re.escape(line.removeprefix("!")).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
+        rules.append((re.compile(pattern), line.startswith("!")))
+    found = []
+    for folder in ("paddock", "docker", "tests", "."):
+        for path in (ROOT / folder).glob("*" if folder == "." else "**/*"):
+            place = path.relative_to(ROOT)
+            names = [str(one) for one in (place, *place.parents)][:-1]
+            kept = [keeps for pattern, keeps in rules if any(map(pattern.fullmatch, names))]
+            found += [place] if kept and kept[-1] and path.is_file() else []
+    return found
+
+
+PIP = """#!/bin/sh
+exec {python} {script} "$@"
+"""
+STAND_IN = """
+import subprocess, sys
+from pathlib import Path
+from packaging.requirements import Requirement
+
+verb, *words = sys.argv[1:]
+assert verb == "install", verb
+files = [Path(words[at + 1]) for at, word in enumerate(words) if word in ("--requirement", "--constraint")]
+lines = [line.partition("#")[0].strip() for file in files for line in file.read_text().splitlines()]
+values = {*map(str, files), *(words[at + 1] for at, word in enumerate(words) if word == "--index-url")}
+named = [word for word in words if not word.startswith("--") and word not in values]
+for requirement in [line for line in lines if line] + [word for word in named if word != "."]:
+    Requirement(requirement)
+if "." in named:
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "."]
+    sys.exit(subprocess.call([sys.executable, "-m", "pip", "install", *offline]))
+assert lines or named
+"""
+"""In place of pip, where nothing can be fetched: what else is to be installed has to be said in pip's words, and is
+taken from this environment; the package itself is installed."""
+
+
+@dataclass
+class Image:
+    """A folder in which the steps of a Dockerfile are done that need no engine."""
+
+    root: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    folder: Path = Path()
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        python = self.root / "venv" / "bin" / "python"
+        venv.create(self.root / "venv", symlinks=True)
+        [packages] = (self.root / "venv").glob("lib/python*/site-packages")
+        (packages / "of_the_tests.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+        (self.root / "stand_in.py").write_text(STAND_IN)
+        (pip := python.with_name("pip")).write_text(PIP.format(python=python, script=self.root / "stand_in.py"))
+        pip.chmod(0o755)
+        plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+        self.variables = plain | {"PATH": f"{python.parent}:/usr/bin:/bin"}
+
+    def do(self, instruction: str, rest: str) -> None:
+        if instruction == "ARG":
+            name, _, value = rest.partition("=")
+            self.variables[name] = value
+        elif instruction == "WORKDIR":
+            self.folder = self.root / rest.lstrip("/")
+            self.folder.mkdir(parents=True)
+        elif instruction == "COPY":
+            *sources, target = rest.split()
+            self.copy(sources, self.folder / target)
+        elif instruction == "RUN" and {shlex.split(part)[0] for part in rest.split("&&")} <= OF_THE_PACKAGE:
+            self.call(["sh", "-e", "-c", rest])
+            self.steps += 1
+
+    def copy(self, sources: list[str], target: Path) -> None:
+        for source in map(Path, sources):
+            for path in [one for one in sent() if one == source or source in one.parents]:
+                place = target / (path.relative_to(source) if path != source else path.name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / path, place)
+
+    def call(self, command: list[str]) -> str:
+        done = subprocess.run(command, cwd=self.folder, env=self.variables, capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+
+def test_what_is_sent_to_the_engine() -> None:
+    names = {str(path) for path in sent()}
+    assert {"pyproject.toml", "docker/without_torch.py", "paddock/py.typed", "paddock/recipes/gpt2/tiny.yaml"} <= names
+    assert not [name for name in names if name.startswith(("tests", "docker/D", ".")) or "__pycache__" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_what_is_copied_can_be_installed_and_works(file: Path, tmp_path: Path) -> None:
+    image = Image(tmp_path)
+    for instruction, rest in steps(file):
+        image.do(instruction, rest)
+    assert image.steps, "nothing was tried"
+    where = image.call(["python", "-c", "import paddock; print(paddock.__file__)"])
+    assert where.startswith(str(tmp_path / "venv")), "the package that was installed, and not this repository's"
+    [command] = told(file, "CMD")
+    assert "train" in image.call(json.loads(command))
+    assert "gpt2" in image.call(["paddock", "recipe", "show", "gpt2/tiny"])

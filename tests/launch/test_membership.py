@@ -5,20 +5,26 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 
 import pytest
 from torch.distributed import TCPStore
 
 from paddock.errors import MachineError
 from paddock.launch import membership
+from paddock.launch.facts import flat
 from paddock.launch.membership import Launcher, join_job, tell_of_refusals
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
+from paddock.launch.preflight import connection_error, inspection
 from paddock.parallel import rendezvous
 from paddock.parallel.rendezvous import connect_store, serve_store
-from paddock.testing.processes import reserved_port
+from paddock.testing.processes import reserved_port, wait_for
 
 
 @pytest.fixture
@@ -124,6 +130,93 @@ def test_where_another_machine_may_come_for_a_lost_one_the_council_knows_who_is_
     join_job(store, two(1, max_restarts=1))
     someone_else(monkeypatch)
     join_job(store, two(1, max_restarts=1))
+
+
+def test_where_machines_are_replaced_what_was_asked_tells_strangers_from_ours(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = {"optimizer.lr": "0.001", "model.layers": "2", "--run-dir": "one"}
+    join_job(store, two(0, max_restarts=1), ours)
+    monkeypatch.setattr(sys, "argv", ["paddock", "resume", "runs/one"])  # which says the same in other words
+    join_job(store, two(1, max_restarts=1), ours)
+    join_job(store, two(1, max_restarts=1), {name: ours[name] for name in ours if name != "--run-dir"})
+    for options, asked, why in (
+        (two(1, max_restarts=1), ours | {"optimizer.lr": "0.1"}, "optimizer.lr is 0.001 there, and 0.1 here"),
+        (two(1, max_restarts=1), ours | {"--run-dir": "two"}, "--run-dir is one there, and two here"),
+        (two(1, max_restarts=1, nproc_per_node=4), ours, "--nproc-per-node is 1 there, and 4 here"),
+        (two(1, max_restarts=3), ours, "--max-restarts is 1 there, and 3 here"),
+        (two(1), {}, "--max-restarts is 1 there, and 0 here"),
+    ):
+        with pytest.raises(MachineError, match="machine 1 does not fit the job that meets at") as caught:
+            join_job(store, options, asked)
+        assert caught.value.why == why and "another --master-port" in caught.value.fix
+    assert tell_of_refusals(store, 0) == 5
+    assert "optimizer.lr is 0.001 there, and 0.1 here" in capsys.readouterr().err
+
+
+def test_of_many_fields_that_differ_some_are_named() -> None:
+    theirs, mine = ({str(number): value for number in range(11)} for value in ("a", "b"))
+    assert membership.differences(theirs, mine).endswith("; 7 is a there, and b here; and 3 more")
+    assert membership.differences(theirs, theirs) == membership.differences({}, mine) == ""
+
+
+def test_whoever_made_the_store_says_what_an_elastic_job_is(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def machine(name: str) -> LaunchOptions:
+        return LaunchOptions(nnodes=2, min_nodes=1, rdzv_id=name, master_addr="127.0.0.1")
+
+    monkeypatch.setattr(membership, "SECONDS_TO_SAY", 0)
+    with pytest.raises(MachineError, match="is no job of Paddock"):  # a stranger that comes first has no say
+        join_job(store, machine("theirs"), {"optimizer.lr": "0.1"})
+    join_job(store, machine("ours"), {"optimizer.lr": "0.001"}, made_store=True)
+    monkeypatch.setenv("SLURM_JOB_ID", "13")  # machines may come from another one
+    join_job(store, machine("ours"), {"optimizer.lr": "0.001"})
+    for name, rate, why in (
+        ("theirs", "0.001", "--rdzv-id is ours there, and theirs here"),
+        ("ours", "0.1", "optimizer.lr is 0.001 there, and 0.1 here"),
+    ):
+        with pytest.raises(MachineError, match="this machine does not fit the job that meets at") as caught:
+            join_job(store, machine(name), {"optimizer.lr": rate})
+        assert caught.value.why == why
+    with pytest.raises(MachineError) as caught:
+        join_job(store, two(1), {})
+    assert "--nnodes is 1:2 there, and 2 here" in caught.value.why
+
+
+@pytest.mark.parametrize("elastic", [False, True], ids=["--max-restarts", "elastic"])
+def test_a_stranger_that_comes_first_leaves_the_place_to_the_right_machine(elastic: bool) -> None:
+    """Before the preflight, which would stop both jobs, and before it has done anything of what the job decided."""
+    with reserved_port() as port, ThreadPoolExecutor(1) as other:
+        kind = {"min_nodes": 1, "rdzv_id": "job"} if elastic else {"max_restarts": 2}
+        first = LaunchOptions(nnodes=2, master_addr="127.0.0.1", master_port=port, **kind)  # type: ignore[arg-type]
+        second = replace(first, node_rank=0 if elastic else 1)
+        followed: list[str] = []
+
+        @contextmanager
+        def meets(options: LaunchOptions, rate: float) -> Iterator[str]:
+            recipe = {"optimizer": {"lr": rate}}
+            inspect = inspection(options, "cpu", recipe)
+            assert (inspect is None) == elastic
+            with agreed(options, lambda: "runs/one", followed.append, inspect, flat(recipe)) as decided:
+                yield decided
+
+        left = Event()
+
+        def lead() -> str:
+            with meets(first, 0.001) as decided:
+                assert left.wait(600)
+                return decided
+
+        leading = other.submit(lead)
+        try:
+            wait_for(lambda: leading.done() or not connection_error("127.0.0.1", port))
+            with pytest.raises(MachineError, match="does not fit the job") as caught, meets(second, 0.1):
+                pass
+            assert caught.value.why == "optimizer.lr is 0.001 there, and 0.1 here" and not followed
+            with meets(second, 0.001) as decided:
+                assert decided == "runs/one" and followed == ["runs/one"]
+        finally:
+            left.set()
+        assert leading.result() == "runs/one"
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -39,6 +39,13 @@ def test_refused(options, field):
     assert caught.value.why and caught.value.fix
 
 
+def test_what_they_say_of_machines():
+    elastic = LaunchOptions(nnodes=4, min_nodes=2, rdzv_id="job", master_addr="a")
+    assert (elastic.nodes, LaunchOptions(nnodes=4).nodes) == ("2:4", "4")
+    lasting = LaunchOptions(nnodes=4, max_restarts=1)
+    assert elastic.replaces_machines and lasting.replaces_machines and not LaunchOptions(nnodes=4).replaces_machines
+
+
 def test_accepted():
     LaunchOptions().check()
     LaunchOptions(nproc_per_node=2, master_addr="localhost", master_port=29501).check()

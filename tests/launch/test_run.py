@@ -66,6 +66,24 @@ def test_foreign_targets_are_refused(target, options, tmp_path):
         run(target, {}, options, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_restarts": 1}, {"model.layers": "2"}),
+        ({"min_nodes": 1, "rdzv_id": "job"}, {"model.layers": "2"}),
+        ({}, {}),
+    ],
+    ids=["--max-restarts", "elastic", "neither"],
+)
+def test_what_was_asked_tells_machines_apart_where_they_may_be_replaced(options, told, tmp_path, monkeypatch):
+    jobs = []
+    monkeypatch.setattr("paddock.launch.run.run_attempts", jobs.append)
+    machines = LaunchOptions(nnodes=2, master_addr="127.0.0.1", **options)
+    run(JOBS + "report_job", {}, machines, tmp_path, node_counts=[1, 2], asked={"model.layers": "2"})
+    [job] = jobs
+    assert job.policy.asked == told
+
+
 def test_two_processes(tmp_path, capfd):
     (tmp_path / "errors").mkdir()
     (tmp_path / "errors" / "rank7.txt").write_text("of an earlier attempt")

@@ -8,14 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from paddock.errors import ConfigError, UserError
+from paddock.errors import ConfigError, MachineError, UserError
 from paddock.launch.council import Ending, Policy, Word
 from paddock.launch.keeper import Keeper
+from paddock.launch.membership import join_job
+from paddock.launch.options import LaunchOptions
 from paddock.launch.seat import RemoteSeat, machine_lost
 from paddock.parallel.rendezvous import connect_store, listen
 from paddock.testing.processes import wait_for
 
-POLICY = Policy((2,), timeout=600)
+POLICY = Policy((2,), timeout=600, asked={"optimizer.lr": "0.001"})
 
 
 @pytest.fixture
@@ -27,9 +29,9 @@ def kept() -> Iterator[tuple[Keeper, int]]:
     keeper.leave(waits=True)
 
 
-def seat(port: int, machine: int, policy: Policy = POLICY) -> RemoteSeat:
+def seat(port: int, machine: int, policy: Policy = POLICY, *, keeps: bool = False) -> RemoteSeat:
     return RemoteSeat(
-        Word(f"machine {machine}", machine, 1),
+        Word(f"machine {machine}", machine, 1, keeps=keeps),
         policy,
         lambda patience: connect_store("127.0.0.1", port, timedelta(seconds=patience or 600)),
         machine_lost("here", "do something"),
@@ -45,11 +47,41 @@ def test_two_machines_work_and_one_that_wants_something_else_is_told(kept: tuple
     for changed, flag in (({"name": "other"}, "--rdzv-id"), ({"max_restarts": 3}, "--max-restarts")):
         with pytest.raises(ConfigError, match=flag):
             seat(port, 1, replace(POLICY, **changed)).wait_for_turn()
+    with pytest.raises(MachineError, match="does not fit the job") as caught:
+        seat(port, 1, replace(POLICY, asked={"optimizer.lr": "0.1"})).wait_for_turn()
+    assert caught.value.why == "optimizer.lr is 0.001 there, and 0.1 here"
     second.say(phase="ended", ending=Ending("done"))
     assert first.report(Ending("done")).phase == "over"
     assert first.wait_for_turn() is None
     for one in (first, second):
         one.close()
+
+
+def test_a_stranger_that_comes_while_a_machine_is_waited_for_is_spoken_of_once(
+    kept: tuple[Keeper, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, port = kept
+    store, said = connect_store("127.0.0.1", port), [""]
+
+    def come(name: str, rank: int) -> None:
+        options = LaunchOptions(nnodes=2, node_rank=rank, master_addr="127.0.0.1", master_port=port, max_restarts=1)
+        join_job(store, options, {"model": name})
+
+    def has_said(words: str) -> bool:
+        said[0] += capsys.readouterr().err
+        return words in said[0]
+
+    come("ours", 0)
+    with pytest.raises(MachineError, match="does not fit"):
+        come("of an earlier time", 1)
+    waiting = seat(port, 0, keeps=True)
+    wait_for(lambda: bool(waiting.key))
+    for name in ("theirs", "another"):
+        with pytest.raises(MachineError, match="does not fit"):
+            come(name, 1)
+        wait_for(lambda name=name: has_said(f"model is ours there, and {name} here"))  # type: ignore[misc]
+    assert said[0].count("was sent away") == 2 and "earlier" not in said[0]
+    waiting.close()
 
 
 def test_a_keeper_that_has_gone_is_an_error_with_the_way_on(kept: tuple[Keeper, int]) -> None:
