@@ -22,6 +22,7 @@ from paddock.config.foreign.overriding import take_overrides
 from paddock.config.load import foreign_config, load_foreign, load_recipe, load_without_validation, recipe_names
 from paddock.config.overrides import normalise
 from paddock.config.recipe import Recipe
+from paddock.config.text_as_it_is import take_text_as_it_is
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
 
@@ -122,11 +123,14 @@ def apply_flags(
         raise
     starts = not (verb.startswith("check") or getattr(parsed.options, "dry_run", False))
     launch = place(LaunchOptions(**vars(parsed.launch)), flags, [*verb.split(), *words] if starts else None)
+    values = plain(parsed.body, type(recipe))
+    if not any(word.partition("=")[0] == "--data.source" for word in flags):
+        notes += take_text_as_it_is(values["data"], recipe.data)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return RecipeCommand(
         name,
-        type(recipe)(**plain(parsed.body, type(recipe))),
+        type(recipe)(**values),
         _checked(options(**vars(parsed.options))),
         launch,
     )

@@ -44,9 +44,9 @@ class GenerateOptions:
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A run directory, a checkpoint or a Hugging Face folder."""
     prompt: tuple[str, ...] = ()
-    """One or more texts to continue, or to answer."""
+    """One or more texts to continue, or to answer; an empty one begins a document."""
     prompt_file: Path | None = None
-    """A file with a prompt on each line."""
+    """A file with a prompt on each line; all are checked before the model starts."""
     max_new_tokens: int = 64
     """Tokens to add, at most."""
     temperature: float | None = None
@@ -127,16 +127,20 @@ def main(arguments: list[str]) -> None:
     elif options.json:
         _print_json(texts)
     else:
+        from paddock.telemetry.terminal import for_terminal
+
         for number, text in enumerate(texts):
             if not live:
-                print(("\n" if number else "") + (text.prompt if text.continues else "") + text.text)
+                print(for_terminal(("\n" if number else "") + (text.prompt if text.continues else "") + text.text))
 
 
 def _print_json(texts: Iterable[Continuation]) -> None:
     """A list, one text at a time: there may be many."""
+    from paddock.telemetry.terminal import for_terminal
+
     opening = "["
     for text in texts:
-        print(opening + json.dumps(asdict(text), ensure_ascii=False), end="")
+        print(opening + for_terminal(json.dumps(asdict(text), ensure_ascii=False), r"\u{:04x}"), end="")
         opening = ", "
     if opening != "[":  # else these are the texts of another machine
         print("]")

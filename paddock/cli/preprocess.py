@@ -22,7 +22,8 @@ class PreprocessOptions:
 
     Every line of the input is a JSON object; the text is under its key "text", or those that --json-keys names, and
     each key becomes a corpus of its own. A file whose name ends in .txt is plain text: every line is a document, or the
-    whole file (--document file). The files are those of Megatron-LM, byte for byte, whatever --workers says; beside
+    whole file (--document file). One whose name ends in .parquet is a table: every row is a document, and the keys are
+    its columns. The files are those of Megatron-LM, byte for byte, whatever --workers says; beside
     them, in PREFIX_text_document.tokenizer, the corpus keeps its tokenizer. Memory stays small at any size of input.
 
     Stop it, kill it, start the same command again: it goes on where it was, and the result is the same. The final
@@ -35,8 +36,8 @@ class PreprocessOptions:
           --tokenizer-model tokenizer.json --append-eod"""
 
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE…")]
-    """Files of JSON lines or of plain text (.txt), also .gz and .zst; patterns in quotes ('part-*.jsonl'); - is
-    standard input, JSON lines. They are read in this order."""
+    """Files of JSON lines or of plain text (.txt), also .gz and .zst; Parquet tables (.parquet, with paddock[parquet]);
+    patterns in quotes ('part-*.jsonl'); - is standard input, JSON lines. They are read in this order."""
     output_prefix: Annotated[str, tyro.conf.arg(metavar="P")]
     """The files are P_KEY_document.bin and .idx, or P_KEY_sentence with --split-sentences."""
     tokenizer_type: Annotated[TokenizerType, tyro.conf.arg(aliases=SPELLINGS["tokenizer_type"], metavar="TYPE")]
@@ -48,7 +49,7 @@ class PreprocessOptions:
     tokenizer_model: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A spiece.model, a tokenizer.json, or a folder that holds a tokenizer."""
     json_keys: Annotated[tuple[str, ...], tyro.conf.arg(aliases=SPELLINGS["json_keys"], metavar="KEY…")] = ("text",)
-    """The keys whose text is tokenized; others are ignored."""
+    """The keys, or columns of a table, whose text is tokenized; others are ignored."""
     document: TextDocument = "line"
     """Plain text: whether a document is a line or a whole file."""
     append_eod: bool = False

@@ -16,6 +16,8 @@ MOST_SENTINELS = 10_000
 """More than any model has: T5 has 100."""
 TextDocument = Literal["line", "file"]
 """What a document is in a file of plain text."""
+TEXT_NAMES = (".txt", ".jsonl", ".json", ".parquet")
+"""How the names of files of text end; .gz or .zst may follow, but behind a table."""
 LENGTH_MULTIPLE = 8
 """Padded lengths are multiples of this, so that few of them differ and tensor-parallel ranks can divide them."""
 
@@ -58,14 +60,27 @@ class DataConfig(ConfigModel):
 
 
 class TokensConfig(DataConfig):
-    """Indexed tokens, and how much of them is a sample."""
+    """Tokens, indexed or made of text, and how much of them is a sample."""
 
     parts: ClassVar[tuple[Part, ...]] = get_args(Part)
-    source: Literal["indexed", "synthetic"] = "indexed"
-    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; synthetic: random tokens."""
+    reads_sentences: ClassVar[bool] = True
+    """Whether text becomes sentences, as `paddock preprocess --split-sentences` makes them; otherwise documents, each
+    with an end-of-text token."""
+    learns: ClassVar[Literal["bpe", "wordpiece"]] = "bpe"
+    """What is learned of text where `tokenizer.kind` is trained."""
+
+    source: Literal["indexed", "text", "synthetic"] = "indexed"
+    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; text: files of plain text, JSON lines or Parquet
+    tables; synthetic: random tokens."""
     path: tuple[float | str, ...] | None = None
     """indexed: the files' prefix, without .bin; several prefixes, or weights and prefixes in turn (0.7 a 0.3 b),
-    make a blend. Without weights, corpora count by their tokens."""
+    make a blend. Without weights, corpora count by their tokens. text: one file or several, or patterns in quotes
+    ('part-*.txt'), also .gz and .zst; those whose names end in .txt are plain text, in .parquet tables, all others JSON
+    lines."""
+    document: TextDocument = "line"
+    """text: whether a document of plain text is a line (as of prompts) or a whole file (as of books)."""
+    json_key: str = "text"
+    """text: the key of JSON lines, or the column of tables, whose text is read."""
     split: tuple[float, float, float] = (949, 50, 1)
     """Weights of the training, validation and test parts, over documents."""
     sequence_length: int = Field(1024, gt=0)
@@ -92,7 +107,8 @@ class TokensConfig(DataConfig):
         return get_args(cls.model_fields["source"].annotation)
 
     def describe(self) -> str:
-        return " ".join(map(str, [self.source, *(self.path or ())]))
+        cut = ["a document a file"] if self.document == "file" else []
+        return ", ".join([" ".join(map(str, [self.source, *(self.path or ())])), *cut])
 
     def lacks_validation(self) -> str | None:
         return f"data.split {list(self.split)} leaves no validation part" if self.split[1] == 0 else None
@@ -106,25 +122,31 @@ class TokensConfig(DataConfig):
                 "data.path",
                 " ".join(map(str, self.path)),
                 f"data.source = {self.source} would ignore it",
-                "set --data.source indexed to read that path, or --data.path None",
+                "set --data.source indexed or text to read that path, or --data.path None",
             )
+        check_key("data.json_key", self.json_key)
+        if self.source == "text" and any(isinstance(part, float) for part in self.path or ()):
+            why = "weights are for corpora of tokens, and files of text are one corpus"
+            raise bad_path(self.path or (), why, "leave them out, or make corpora of the files: paddock preprocess")
+        for name in ("document", "json_key"):
+            self.check_used(name, self.source == "text", "data.source text")
         return self
+
+    def check_used(self, name: str, holds: bool, needed: str) -> None:
+        """Raise ConfigError for a field that says something where nothing would read it."""
+        value = getattr(self, name)
+        if not holds and value != type(self).model_fields[name].default:
+            raise bad_value(f"data.{name}", value, "it would be ignored", f"set --{needed}, or leave it out")
 
 
 class CorpusConfig(TokensConfig):
     """A corpus of tokens, and how it is cut into samples."""
 
+    reads_sentences: ClassVar[bool] = False
+
     source: Literal["indexed", "text", "embedded", "synthetic"] = "indexed"  # type: ignore[assignment]
-    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; text: files of plain text or JSON lines;
-    embedded: the Python language reference that every CPython carries; synthetic: random tokens."""
-    path: tuple[float | str, ...] | None = None
-    """indexed: the files' prefix, without .bin; several prefixes, or weights and prefixes in turn (0.7 a 0.3 b),
-    make a blend. Without weights, corpora count by their tokens. text: one file or several, or patterns in quotes
-    ('part-*.txt'), also .gz and .zst; those whose names end in .txt are plain text, all others JSON lines."""
-    document: TextDocument = "line"
-    """text: whether a document of plain text is a line (as of prompts) or a whole file (as of books)."""
-    json_key: str = "text"
-    """text: the key of JSON lines whose text is read."""
+    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; text: files of plain text, JSON lines or Parquet
+    tables; embedded: the Python language reference that every CPython carries; synthetic: random tokens."""
     samples: Literal["packed", "padded"] = "packed"
     """packed: documents in a row, cut into windows of sequence_length (sequence packing), where the reset_ options tell
     them apart; padded: a document a sample, filled up with padding that no loss counts."""
@@ -139,9 +161,6 @@ class CorpusConfig(TokensConfig):
     """Leave out of the loss what is predicted at an end-of-document token: the next document's beginning."""
     eod: int | None = Field(None, ge=0)
     """The end-of-document token that these three look for; None is the tokenizer's end_of_text."""
-
-    def describe(self) -> str:
-        return super().describe() + (", a document a file" if self.document == "file" else "")
 
     def slides(self) -> bool:
         return self.samples == "packed"
@@ -160,23 +179,14 @@ class CorpusConfig(TokensConfig):
                 "nothing looks for it",
                 "set --data.reset-position-ids, --data.reset-attention-mask or --data.eod-mask-loss, or leave it out",
             )
-        check_key("data.json_key", self.json_key)
-        if self.source == "text" and any(isinstance(part, float) for part in self.path or ()):
-            why = "weights are for corpora of tokens, and files of text are one corpus"
-            raise bad_path(self.path or (), why, "leave them out, or make corpora of the files: paddock preprocess")
-        for name, needed, holds in (
-            ("document", "data.source text", self.source == "text"),
-            ("json_key", "data.source text", self.source == "text"),
-            ("truncate", "data.samples padded", self.samples == "padded"),
-        ):
-            value = getattr(self, name)
-            if not holds and value != type(self).model_fields[name].default:
-                raise bad_value(f"data.{name}", value, "it would be ignored", f"set --{needed}, or leave it out")
+        self.check_used("truncate", self.samples == "padded", "data.samples padded")
         return self
 
 
 class MaskedConfig(TokensConfig):
     """A corpus of tokens of which some are hidden."""
+
+    learns: ClassVar[Literal["bpe", "wordpiece"]] = "wordpiece"
 
     sequence_length: int = Field(512, gt=2)
     """Tokens in a sample: [CLS], text and [SEP]."""
@@ -189,9 +199,9 @@ class MaskedConfig(TokensConfig):
 class SpanConfig(TokensConfig):
     """A corpus of tokens out of which spans are cut."""
 
-    source: Literal["indexed", "embedded", "synthetic"] = "indexed"  # type: ignore[assignment]
-    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; embedded: the Python language reference
-    that every CPython carries; synthetic: random tokens."""
+    source: Literal["indexed", "text", "embedded", "synthetic"] = "indexed"  # type: ignore[assignment]
+    """indexed: PREFIX.bin and PREFIX.idx, as Megatron-LM writes them; text: files of plain text, JSON lines or Parquet
+    tables; embedded: the Python language reference that every CPython carries; synthetic: random tokens."""
     sequence_length: int = Field(512, gt=2)
     """Tokens that the encoder reads: text with a sentinel for each span, and the end token."""
     target_length: int = Field(128, gt=2)
@@ -267,3 +277,8 @@ def check_key(field: str, key: str) -> None:
     """Raise ConfigError for a key of JSON lines that no corpus can be called by."""
     if not key or "/" in key or "\0" in key:
         raise bad_value(field, f'"{key}"', "the key becomes a part of a file name", "rename the key")
+
+
+def named_as_text(path: str) -> bool:
+    """Whether a file is text by its name, rather than the prefix of indexed tokens."""
+    return path.removesuffix(".gz").removesuffix(".zst").lower().endswith(TEXT_NAMES)

@@ -87,6 +87,15 @@ def read_trained_config(source: str) -> ModelConfig:
     return saved_model(describe_checkpoint(checkpoint).need_recipe(checkpoint), checkpoint)
 
 
+def read_trained_tokenizer(source: str) -> Tokenizer:
+    """The tokenizer of the model that `source` names; no weights are read."""
+    path = source_path(source)
+    if is_huggingface_folder(path):
+        return _need_tokenizer(load_tokenizer_folder(path), path)
+    checkpoint = _find(path)
+    return _need_tokenizer(find_tokenizer(checkpoint), checkpoint)
+
+
 def load_any_weights(models: Sequence[nn.Module], source: str) -> tuple[Path, list[str]]:
     """Fill the pieces of a model from a run, a checkpoint, or a folder or file of weights; returns what was read, and
     what to say about it."""
@@ -130,13 +139,17 @@ def folders_of(checkpoint: Path) -> list[Path]:
 
 def need_tokenizer(trained: Trained) -> Tokenizer:
     """The tokenizer, or an error that says where it was looked for."""
-    if trained.tokenizer is None:
+    return _need_tokenizer(trained.tokenizer, trained.origin)
+
+
+def _need_tokenizer(tokenizer: Tokenizer | None, origin: Path) -> Tokenizer:
+    if tokenizer is None:
         raise DataError(
-            f"{trained.origin} has no tokenizer",
+            f"{origin} has no tokenizer",
             why="there is no tokenizer.json (nor vocab.json and merges.txt) in it or in its run directory",
             fix="put one there; a run keeps its own if its recipe has a tokenizer section",
         )
-    return trained.tokenizer
+    return tokenizer
 
 
 def _find(path: Path) -> Path:

@@ -20,6 +20,7 @@ from paddock.errors import ConfigError, DataError, bad_value
 from paddock.files import open_stream, scratch_folder
 from paddock.inference.generation.generate import Limits
 from paddock.inference.generation.options import GenerationOptions
+from paddock.inference.generation.prompts import PromptCheck
 from paddock.inference.generation.records import Records, read_records
 from paddock.inference.generation.replica_leader import ReplicaLeader, check_layout, lead_replica
 from paddock.inference.generation.text_generator import Continuation, TextGenerator
@@ -77,26 +78,35 @@ class TextJob:
         return {"model": self.source, "format": self.format, "stop": list(self.stops), **asdict(self.options)}
 
     def keep_prompts(self, path: Path) -> int:
-        """Write all prompts to a file, those of another one too, a JSON string a line: none is text that cannot be, and
-        what a shell puts in place of a file can be read once. Returns how many."""
-        count = 0
+        """Write all prompts to a file, those of another one too, a JSON string a line: none is text that cannot be, or
+        too long for the model, and what a shell puts in place of a file can be read once. Returns how many."""
+        count, checks = 0, None
+        named = chain(self._named(), () if self.prompt_file is None else read_prompts(self.prompt_file))
         with open(path, "w", encoding="utf-8") as stream:
-            for prompt in chain(self.prompts, () if self.prompt_file is None else read_prompts(self.prompt_file)):
-                stream.write(json.dumps(prompt) + "\n")
-                count += 1
+            while block := list(islice(named, BLOCK)):
+                checks = checks or PromptCheck(self.source, self.options)
+                checks.check(block)
+                stream.writelines(json.dumps(prompt) + "\n" for _, prompt in block)
+                count += len(block)
         if not count:
             raise ConfigError("there is no prompt", fix='give --prompt "some text", or --prompt-file FILE')
         return count
 
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """The prompts of the command line, each by what errors call it."""
+        count = len(self.prompts)
+        for number, prompt in enumerate(self.prompts, start=1):
+            yield f"prompt {number} of {count}" if count > 1 else "the prompt", prompt
 
-def read_prompts(path: str) -> Iterator[str]:
-    """The lines of a file that are not blank."""
+
+def read_prompts(path: str) -> Iterator[tuple[str, str]]:
+    """The lines of a file that are not blank, each with its place."""
     try:
         with open_stream(path) as stream:
             for where, line in read_lines(stream, f"--prompt-file {path}"):
                 if line.strip():
                     check_text(where, line)
-                    yield line
+                    yield where, line
     except OSError as error:
         raise DataError(f"cannot read --prompt-file {path}", why=error.strerror or "") from None
 

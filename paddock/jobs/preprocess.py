@@ -141,7 +141,8 @@ def _card(job: PreprocessJob, inputs: Sequence[Input], resumed: Progress | None)
     ]
     if resumed is not None:
         at = resumed.position
-        rows.append(("continues", f"at line {at.line:,} of {inputs[at.input].name}"))
+        source = inputs[at.input]
+        rows.append(("continues", f"at {source.unit} {at.line:,} of {source.name}"))
     elif any(source.is_stream for source in inputs):
         rows.append(("note", "a stream is read only once, so this job cannot be continued if it is stopped"))
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paddock.data.config import named_as_text
 from paddock.data.images.config import MADE_ONLY, ImageData
 from paddock.errors import ConfigError, DataError
 from paddock.objects.fetch import local_path
@@ -27,10 +28,9 @@ def lines_or_table(train: str | None, evaluation: str | None) -> Fields:
 
 
 def corpus_or_text(train: str | None, evaluation: str | None) -> Fields:
-    """Tokens by their prefix; or, by the ends of their names, plain text or JSON lines."""
+    """Tokens by their prefix; or, by the ends of their names, plain text, JSON lines or tables."""
     fields = corpus(train, evaluation)
-    name = fields["path"].removesuffix(".gz").removesuffix(".zst").lower()
-    return fields | ({"source": "text"} if name.endswith((".txt", ".jsonl", ".json")) else {})
+    return fields | ({"source": "text"} if named_as_text(fields["path"]) else {})
 
 
 def corpus(train: str | None, evaluation: str | None) -> Fields:

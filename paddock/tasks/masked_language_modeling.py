@@ -26,10 +26,8 @@ class MaskedLanguageModeling(PassageTask):
     @classmethod
     def prepare(cls, data: DataConfig, tokenizer: TokenizerConfig, model: ModelConfig) -> PreparedCorpus:
         assert isinstance(data, MaskedConfig)
-        prepared = prepare(data, tokenizer, model.vocabulary())
-        if prepared.tokenizer is not None:
-            check_fits(prepared.tokenizer, model.vocabulary(), parts=SPECIAL)
-        return prepared
+        vocab = model.vocabulary()
+        return prepare(data, tokenizer, vocab, lambda found: check_fits(found, vocab, parts=SPECIAL))
 
     @classmethod
     def build(cls, data: DataConfig, prepared: PreparedCorpus, model: ModelConfig, seed: int) -> MaskedLanguageModeling:

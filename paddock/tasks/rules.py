@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.data.config import LENGTH_MULTIPLE, CorpusConfig, MaskedConfig, TokensConfig
+from paddock.data.config import LENGTH_MULTIPLE, CorpusConfig, MaskedConfig, SpanConfig, TokensConfig
 from paddock.errors import ConfigError, bad_value
 from paddock.plugins import PROGRAM
 
@@ -65,11 +65,20 @@ def check_source(recipe: Recipe) -> str:
             "tokenizer.kind",
             "none",
             f"data.source = {data.source} is text, and nothing turns it into tokens",
-            "set --tokenizer.kind trained, gpt2 or file",
+            f"set --tokenizer.kind {_text_tokenizers(data)}",
         )
     if data.source == "synthetic" and tokenizer.kind != "none":
         raise bad_value("tokenizer.kind", tokenizer.kind, "synthetic tokens stand for no text", "set it to none")
     return f"{data.describe()}, tokenizer {tokenizer.kind}"
+
+
+def _text_tokenizers(data: TokensConfig) -> str:
+    """What turns text into the tokens that a task needs."""
+    if isinstance(data, MaskedConfig):
+        return "wordpiece with --tokenizer.vocab FILE, file, folder or trained"
+    if isinstance(data, SpanConfig):
+        return "sentencepiece with --tokenizer.model FILE, file, folder, or trained with --tokenizer.extra-ids 100"
+    return "trained, gpt2 or file"
 
 
 def check_corpus(recipe: Recipe) -> str:

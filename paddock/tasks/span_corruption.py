@@ -31,10 +31,9 @@ class SpanCorruptionTask(PassageTask):
     @classmethod
     def prepare(cls, data: DataConfig, tokenizer: TokenizerConfig, model: ModelConfig) -> PreparedCorpus:
         assert isinstance(data, SpanConfig)
-        prepared = prepare(data, tokenizer, model.vocabulary())
-        if prepared.tokenizer is not None:
-            check_fits(prepared.tokenizer, model.vocabulary())
-        span_objective(data, prepared.tokenizer, model)
+        prepared = prepare(data, tokenizer, model.vocabulary(), lambda found: span_objective(data, found, model))
+        if prepared.tokenizer is None:
+            span_objective(data, None, model)
         return prepared
 
     @classmethod

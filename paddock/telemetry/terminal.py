@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ from rich.text import Text
 
 from paddock.phases import LINE_EVERY, current, over, shown_elsewhere
 from paddock.telemetry.format import bytes_, duration
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal would obey rather than show, but the ends of lines and tabs."""
 
 
 def stderr_console() -> Console:
@@ -33,10 +37,16 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
+def for_terminal(text: str, form: str = r"\x{:02x}") -> str:
+    """A text, whoever wrote it, as standard output should have it: on a terminal, characters that would move the cursor
+    or change its colours are shown by their numbers; into a file or a pipe they go as they are."""
+    return CONTROL.sub(lambda found: form.format(ord(found[0])), text) if sys.stdout.isatty() else text
+
+
 def show_text(text: str) -> None:
     """Show a result on standard output the moment it is there."""
     over()
-    sys.stdout.write(text)
+    sys.stdout.write(for_terminal(text))
     sys.stdout.flush()
 
 

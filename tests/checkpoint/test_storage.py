@@ -193,6 +193,22 @@ def test_truncated_or_too_long(tmp_path: Path) -> None:
     assert is_damaged(path, tensors, file)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_missing_shard_tells_of_the_checkpoint_before_if_there_is_one(tmp_path: Path, steps: int) -> None:
+    model, _ = trained()
+    tensors = tensors_of([model], None)
+    paths = [tmp_path / f"step-{step:08d}" for step in range(1, steps + 1)]
+    for step, path in enumerate(paths, start=1):
+        write_checkpoint(path, tensors, {"step": step})
+    middle = paths[min(1, steps - 1)]  # what comes behind it is no help: it is later
+    next(middle.glob("*.safetensors")).unlink()
+    with pytest.raises(DataError) as caught:
+        read_tensors(middle, tensors)
+    earlier = f", or load an earlier checkpoint of the same run: --checkpoint.load {paths[0].absolute()}"
+    assert caught.value.why == "it is missing"
+    assert caught.value.fix == "copy it again" + (earlier if steps > 1 else "")
+
+
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     path, tensors = saved(tmp_path)
     for file in path.iterdir():

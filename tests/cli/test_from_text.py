@@ -59,6 +59,66 @@ def test_from_prompts_to_prompts(capsys: Captured) -> None:
     assert losses(Path("run"), "val.loss")
 
 
+MASKED = [
+    *("--model.layers", "1", "--model.hidden", "32", "--model.heads", "2", "--model.vocab", "400"),
+    *("--model.context", "32", "--data.sequence-length", "32", "--batch.micro", "4", "--batch.global", "4"),
+    *("--tokenizer.kind", "trained", "--tokenizer.vocab", "None", "--tokenizer.lower-case", "false", "--steps", "2"),
+]
+SPANS = ["--model.layers", "1", "--batch.micro", "4", "--batch.global", "4", "--steps", "2"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "was", "next_command"),
+    [
+        ("bert/base-uncased", MASKED, "indexed", 'predict run "… [MASK] …"'),
+        ("t5/tiny", SPANS, "embedded", 'generate run --prompt "… <extra_id_0> …"'),
+        ("gpt2/tiny", SMALL, "embedded", 'generate run --prompt "The"'),
+    ],
+)
+def test_a_path_alone_says_that_it_is_text(
+    recipe: str, flags: list[str], was: str, next_command: str, capsys: Captured
+) -> None:
+    split = ["--data.split", "90,10,0", "--evaluate.batches", "1"]
+    assert run(["train", recipe, *flags, *split, "--data.path", "prompts.txt", "--run-dir", "run"]) == 0
+    said = capsys.readouterr().err
+    assert f"note: data.source is text instead of {was}, since prompts.txt is a file of text by its name\n" in said
+    assert "prepared 300 documents of prompts.txt" in said and f"next: paddock {next_command}\n" in said
+    assert load_recipe("run/config.yaml").data.describe() == "text prompts.txt"
+    assert run(["evaluate", "run"]) == 0
+    told = capsys.readouterr()
+    assert "val.perplexity" in told.out and "prepared" not in told.err and "data.source is" not in told.err
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl", "in.json", "in.TXT.gz", "in.jsonl.zst", "in.parquet", "*.txt"])
+def test_names_of_text(name: str, capsys: Captured) -> None:
+    assert run(["train", "gpt2/tiny", "--data.path", name, "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert f"note: data.source is text instead of embedded, since {name} is" in said.err
+    assert "source: text" in said.out
+
+
+def test_names_that_stay_what_they_were(capsys: Captured) -> None:
+    Path("corpus.txt.idx").touch()
+    for path in ("corpus", "corpus.txt", "corpus.bin", "0.5 a.txt 0.5 b.txt"):
+        assert run(["train", "gpt2/117m", "--data.path", *path.split(), "--dry-run"]) == 0
+        said = capsys.readouterr()
+        assert "data.source is" not in said.err and "source: indexed" in said.out
+    named = ["--data.source", "indexed", "--data.path", "in.txt"]
+    assert run(["train", "gpt2/tiny", *named, "--tokenizer.kind", "none", "--dry-run"]) == 0
+    assert "source: indexed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "fix"),
+    [("gpt2/117m", "trained, gpt2 or file"), ("bert/base", "wordpiece"), ("t5/base", "sentencepiece")],
+)
+def test_text_that_nothing_turns_into_tokens(recipe: str, fix: str, capsys: Captured) -> None:
+    none = ["--tokenizer.kind", "none", "--tokenizer.vocab", "None", "--tokenizer.model", "None"]
+    none += ["--tokenizer.lower-case", "false"]
+    assert run(["train", recipe, "--data.path", "prompts.txt", *none]) == 2
+    assert f"fix: set --tokenizer.kind {fix}" in capsys.readouterr().err
+
+
 def test_a_run_goes_on_with_its_own_tokenizer(workplace: Path, capsys: Captured) -> None:
     assert run(["train", *MAGIC, "--run-dir", "whole"]) == 0
     assert run(["train", *MAGIC, "--steps", "2", "--run-dir", "run", "--schedule.decay-steps", "3"]) == 0

@@ -38,8 +38,11 @@ def test_from_text_and_from_a_corpus(
         assert program == "paddock"
         assert run([*words, *(SMALLER if words[0] == "train" else [])]) == 0, capfd.readouterr().err
         said.append("".join(capfd.readouterr()))
-    straight, preprocess, inspect, _, train, generate = said
-    assert "data: text notes/*.txt, a document a file\n" in straight and "prepared " in straight
+    straight, bert, t5, preprocess, inspect, _, train, generate = said
+    for told in (straight, bert, t5):
+        assert "data: text notes/*.txt, a document a file\n" in told and "prepared 79 documents" in told
+    assert 'next: paddock predict runs/bert "… [MASK] …"\n' in bert
+    assert 'next: paddock generate runs/t5 --prompt "… <extra_id_0> …"\n' in t5
     assert "next: paddock data inspect reference_text_document\n" in preprocess
     assert "  Assert statements are a convenient way" in inspect
     assert "note: the tokenizer is that of reference_text_document\n" in train

@@ -84,7 +84,10 @@ def test_a_pipe_that_nobody_writes_to(tmp_path: Path) -> None:
 
 
 def test_what_a_shell_puts_in_place_of_a_command() -> None:
-    for reader in (lambda name: [value for _, value in read(name)], lambda name: list(read_prompts(name))):
+    for reader in (
+        lambda name: [value for _, value in read(name)],
+        lambda name: [line for _, line in read_prompts(name)],
+    ):
         source, sink = os.pipe()
         os.write(sink, b'"one"\n')
         os.close(sink)

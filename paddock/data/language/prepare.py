@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from paddock.data.blend_path import parse_blend
 from paddock.data.cache import build_folder, cache_folder, fingerprint_name
-from paddock.data.config import CorpusConfig, TextDocument, TokenizerConfig, TokensConfig
+from paddock.data.config import TextDocument, TokenizerConfig, TokensConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.embedded import EmbeddedTexts
 from paddock.data.language.text_files import TextFiles
 from paddock.data.preprocess.encoding import open_tokenizer
 from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
 from paddock.data.preprocess.run import Snapshot, Watch, preprocess
-from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.data.tokenizers.engine import EngineTokenizer, train_wordpiece
 from paddock.data.tokenizers.load import Tokenizer, check_fits, learned_folder, load_tokenizer, train_tokenizer
 from paddock.data.tokenizers.remembered import check_tokenizer, remembered_tokenizer
 from paddock.errors import DataError, UserError, bad_value
@@ -64,17 +64,18 @@ class Texts(Protocol):
         """An error, if they are no longer what they were."""
 
 
-def prepare(data: TokensConfig, tokenizer: TokenizerConfig, vocab: int) -> PreparedCorpus:
-    """Find or build the corpus, and check that the tokenizer fits the model."""
+def prepare(
+    data: TokensConfig, tokenizer: TokenizerConfig, vocab: int, check: Callable[[Tokenizer], object] = lambda _: None
+) -> PreparedCorpus:
+    """Find or build the corpus, and check that the tokenizer fits the model; and by `check`, that it fits the task."""
     if data.source == "text":
-        assert isinstance(data, CorpusConfig)
-        prepared = _prepare_text(TextFiles.find(data), data, tokenizer, vocab)
-    elif data.source == "embedded":
-        prepared = _prepare_text(EmbeddedTexts(), data, tokenizer, vocab)
-    else:
-        prepared = _find_corpora(data, tokenizer)
+        return _prepare_text(TextFiles.find(data), data, tokenizer, vocab, check)
+    if data.source == "embedded":
+        return _prepare_text(EmbeddedTexts(), data, tokenizer, vocab, check)
+    prepared = _find_corpora(data, tokenizer)
     if prepared.tokenizer is not None:
         check_fits(prepared.tokenizer, vocab)
+        check(prepared.tokenizer)
     return prepared
 
 
@@ -92,16 +93,21 @@ def _find_corpora(data: TokensConfig, config: TokenizerConfig) -> PreparedCorpus
     return PreparedCorpus([(weight, Path(prefix)) for weight, prefix in blend], tokenizer)
 
 
-def _prepare_text(texts: Texts, data: TokensConfig, config: TokenizerConfig, vocab: int) -> PreparedCorpus:
+def _prepare_text(
+    texts: Texts, data: TokensConfig, config: TokenizerConfig, vocab: int, check: Callable[[Tokenizer], object]
+) -> PreparedCorpus:
     source: TokenizerConfig | TokenizerFolder = config
     if config.kind == "trained":
         source = TokenizerFolder(_learned(texts, data, config, vocab), config.end_of_text)
     tokenizer = open_tokenizer(source)
-    check_fits(tokenizer, vocab, parts=["end_of_text"])
+    in_sentences = data.reads_sentences and data.source == "text"
+    check_fits(tokenizer, vocab, parts=() if in_sentences else ["end_of_text"])
+    check(tokenizer)
     content = hashlib.sha256(tokenizer.content()).hexdigest()
-    folder = cache_folder(data) / fingerprint_name(f"{data.source} 1", texts.digest, content, tokenizer.end_of_text)
-    prefix = folder / f"corpus_{texts.json_key}_document"
-    build_folder(folder, lambda partial: _build(texts, source, partial, folder))
+    kind = f"{data.source} 1" + (", sentences" if in_sentences else "")
+    folder = cache_folder(data) / fingerprint_name(kind, texts.digest, content, tokenizer.end_of_text)
+    prefix = folder / f"corpus_{texts.json_key}_{'sentence' if in_sentences else 'document'}"
+    build_folder(folder, lambda partial: _build(texts, source, partial, folder, in_sentences))
     try:
         _check_corpus(IndexedTokens(prefix))
         return PreparedCorpus([(None, prefix)], remembered_tokenizer(prefix))
@@ -115,21 +121,39 @@ def _learned(texts: Texts, data: TokensConfig, config: TokenizerConfig, vocab: i
 
     def learn() -> EngineTokenizer:
         texts.describe()  # which looks at all of it
-        learned = train_tokenizer(texts.texts(), vocab, config.end_of_text, extra_ids)
+        if data.learns == "wordpiece":
+            learned = train_wordpiece(_Again(texts), vocab)
+        else:
+            learned = train_tokenizer(texts.texts(), vocab, config.end_of_text, extra_ids)
         texts.check_unchanged()
         return learned
 
+    if data.learns == "wordpiece":
+        return learned_folder(data, ("wordpiece 2", texts.digest, vocab), learn)
     return learned_folder(data, ("bpe 1", texts.digest, vocab, config.end_of_text, extra_ids), learn)
 
 
-def _build(texts: Texts, tokenizer: TokenizerConfig | TokenizerFolder, folder: Path, kept_in: Path) -> None:
+@dataclass(frozen=True)
+class _Again:
+    """Texts that are read anew for whoever goes through them, so that they are never all in memory."""
+
+    texts: Texts
+
+    def __iter__(self) -> Iterator[str]:
+        return self.texts.texts()
+
+
+def _build(
+    texts: Texts, tokenizer: TokenizerConfig | TokenizerFolder, folder: Path, kept_in: Path, in_sentences: bool
+) -> None:
     described, inputs = texts.describe(), texts.inputs(folder)
     job = PreprocessJob(
         inputs=inputs,
         output_prefix=str(folder / "corpus"),
         tokenizer=tokenizer,
         json_keys=(texts.json_key,),
-        append_eod=True,
+        append_eod=not in_sentences,
+        split_sentences=in_sentences,
         document=texts.document,
     )
     with byte_progress_bar("tokenizing", sum(map(os.path.getsize, inputs))) as advance:

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
-from paddock.data.config import CorpusConfig, TextDocument
+from paddock.data.config import TextDocument, TokensConfig
 from paddock.data.preprocess.chunks import Position, read_chunks
 from paddock.data.preprocess.inputs import Input, check_readable, find_inputs, stat_input
 from paddock.data.preprocess.parsing import BadLine, parse_chunk
@@ -29,14 +29,14 @@ FLAG = "--data.path"
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Files of plain text and of JSON lines, that are there and can be read."""
+    """Files of plain text, JSON lines and tables, that are there and can be read."""
 
     files: tuple[Input, ...]
     document: TextDocument
     json_key: str
 
     @staticmethod
-    def find(data: CorpusConfig) -> TextFiles:
+    def find(data: TokensConfig) -> TextFiles:
         """The files that a recipe names."""
         paths = [str(local_path(str(path))) for path in data.path or ()]
         for path in paths:
@@ -50,11 +50,11 @@ class TextFiles:
                 raise ConfigError(f"{FLAG} {file.path} is no file", why=why, fix="write it to a file first")
             if not file.size:
                 raise DataError(f"{file.name} is empty", fix=f"leave it out of {FLAG}")
-            check_readable(file)
+            check_readable(file, (data.json_key,), "--data.json-key")
         ignored = {"document": any(file.is_text for file in files), "json_key": not all(file.is_text for file in files)}
         for name, used in ignored.items():
             if not used and getattr(data, name) != type(data).model_fields[name].default:
-                kind = "plain text (.txt)" if name == "document" else "JSON lines: all are plain text (.txt)"
+                kind = "plain text (.txt)" if name == "document" else "JSON lines or a table: all are plain text (.txt)"
                 raise bad_value(f"data.{name}", getattr(data, name), f"no file of {FLAG} is {kind}", "leave it out")
         return TextFiles(files, data.document, data.json_key)
 
@@ -104,7 +104,7 @@ class TextFiles:
         begins = list(accumulate((file.size or 0 for file in self.files), initial=0))
         with byte_progress_bar(title, begins[-1]) as advance:
             done = 0
-            for chunk in read_chunks(self.files, Position(), CHUNK, document=self.document):
+            for chunk in read_chunks(self.files, Position(), CHUNK, document=self.document, keys=(self.json_key,)):
                 number = chunk.begin.input
                 found = parse_chunk(chunk, [self.json_key], refuses_control=True)
                 if found.bad:
@@ -116,10 +116,12 @@ class TextFiles:
 
 
 def _refusal(file: Input, bad: BadLine) -> DataError:
-    rename = "it is JSON lines, name it .jsonl" if file.is_text else "it is plain text, name it .txt"
+    unit, kind = file.unit, "plain text" if file.is_text else "a Parquet table" if file.is_table else "JSON lines"
+    renames = {"plain text": "it is JSON lines, name it .jsonl", "JSON lines": "it is plain text, name it .txt"}
+    rename = f"; or, if {renames[kind]}" if kind in renames else ""
     return DataError(
-        f"{file.name}, line {bad.line}: {bad.reason}",
-        why=f"by its name the file is {'plain text' if file.is_text else 'JSON lines'}",
-        fix=f"correct the line; or, if {rename}; or make a corpus of the other lines: paddock preprocess --on-error "
-        "skip, which lists those that it leaves out",
+        f"{file.name}, {unit} {bad.line}: {bad.reason}",
+        why=f"by its name the file is {kind}",
+        fix=f"correct the {unit}{rename}; or make a corpus of the other {unit}s: paddock preprocess --on-error skip, "
+        "which lists those that it leaves out",
     )

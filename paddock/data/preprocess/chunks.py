@@ -8,6 +8,7 @@ from typing import Literal
 
 from paddock.data.config import TextDocument
 from paddock.data.preprocess.inputs import Input, OpenInput, open_input, reading_errors
+from paddock.data.preprocess.tables import read_table
 from paddock.documents import Natural
 from paddock.errors import DataError
 from paddock.telemetry.format import bytes_
@@ -15,12 +16,14 @@ from paddock.telemetry.format import bytes_
 LONGEST = 1 << 28
 """Bytes of a line, or of a file that is a document."""
 Form = Literal["json", "line", "file"]
-"""What a document is: a JSON object a line, a line of plain text, or a whole file of it."""
+"""What a document is: a JSON object a line, as which rows of tables come too, a line of plain text, or a whole file of
+it."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """A line's beginning: the number of its input, the offset in the decompressed bytes, and the line's number."""
+    """A line's beginning: the number of its input, the offset in the decompressed bytes, and the line's number; of
+    tables, in the lines of JSON that their rows become."""
 
     input: Natural = 0
     offset: Natural = 0
@@ -50,32 +53,50 @@ def read_chunks(
     size: int,
     stopped: Callable[[], bool] = lambda: False,
     document: TextDocument = "line",
+    keys: Sequence[str] = ("text",),
 ) -> Iterator[Chunk]:
-    """All documents from a position on, in chunks of about `size` bytes; `document` is what one is in plain text."""
+    """All documents from a position on, in chunks of about `size` bytes; `document` is what one is in plain text, and
+    `keys` are the columns that are read of tables."""
     for number in range(begin.input, len(inputs)):
-        at = begin if number == begin.input else Position(number)
-        form: Form = document if inputs[number].is_text else "json"
+        at, source = begin if number == begin.input else Position(number), inputs[number]
+        form: Form = document if source.is_text else "json"
         try:
-            with open_input(inputs[number], stopped) as opened:
-                opened.skip(at.offset)
-                for data in _whole(opened, size, cuts=form != "file"):
-                    chunk = Chunk(at, data, opened.consumed(), form)
-                    yield chunk
-                    at = chunk.end
+            pieces = _rows(source, keys, at, size) if source.is_table else _lines(source, at, size, stopped, form)
+            for data, consumed in pieces:
+                chunk = Chunk(at, data, consumed, form)
+                yield chunk
+                at = chunk.end
         except _TooLong:
-            what = "the file" if form == "file" else f"line {at.line}: the line"
+            what = "the file" if form == "file" else f"{source.unit} {at.line}: the {source.unit}"
             raise DataError(
-                f"{inputs[number].name}, {what} has more than {bytes_(LONGEST)}",
-                why=f"every {'file' if form == 'file' else 'line'} should be one document",
+                f"{source.name}, {what} has more than {bytes_(LONGEST)}",
+                why=f"every {'file' if form == 'file' else source.unit} should be one document",
                 fix="split it, or make a document a line of it",
             ) from None
         except reading_errors() as error:
             kind = "is truncated" if isinstance(error, EOFError) else "cannot be read to its end"
             raise DataError(
-                f"{inputs[number].name} {kind}",
-                why=f"{error}, after {at.line - 1:,} whole lines ({bytes_(at.offset)} of text)",
+                f"{source.name} {kind}",
+                why=f"{error}, after {at.line - 1:,} whole {source.unit}s ({bytes_(at.offset)} of text)",
                 fix="copy the file again, and begin again with --restart",
             ) from None
+
+
+def _rows(source: Input, keys: Sequence[str], at: Position, size: int) -> Iterator[tuple[bytes, int]]:
+    """The rows of a table, and how much of its file they are."""
+    for data, share in read_table(source.path, keys, at.line - 1, size):
+        if len(data) > LONGEST:
+            raise _TooLong
+        yield data, round(share * (source.size or 0))
+
+
+def _lines(
+    source: Input, at: Position, size: int, stopped: Callable[[], bool], form: Form
+) -> Iterator[tuple[bytes, int]]:
+    with open_input(source, stopped) as opened:
+        opened.skip(at.offset)
+        for data in _whole(opened, size, cuts=form != "file"):
+            yield data, opened.consumed()
 
 
 def _whole(opened: OpenInput, size: int, cuts: bool) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """The files that a job reads: names and patterns become a list, and each is read as plain bytes.
 
 Whatever cannot be read is found before work begins. An input is a file, `.gz`, `.zst`, a pipe or standard input. It is
-plain text if it is called so (.txt), and else JSON lines.
+plain text or a Parquet table if it is called so (.txt, .parquet), and else JSON lines.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, cast
 
+from paddock.data.preprocess import tables
 from paddock.errors import ConfigError, DataError, MachineError
 
 STANDARD_INPUT = "-"
@@ -29,7 +30,7 @@ NO_TEXT = {
     b"(\xb5/\xfd": ("compressed by zstd", "give it a name that ends in .zst"),
     b"\xff\xfe": ("text in UTF-16", "make it UTF-8: iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("text in UTF-16", "make it UTF-8: iconv -f UTF-16 -t UTF-8"),
-    b"PAR1": ("a Parquet table", "write its column of texts as JSON lines"),
+    tables.MARK: ("a Parquet table", "give it a name that ends in .parquet"),
     b"PK\x03\x04": ("a ZIP archive, as office documents are", "unpack it, or save the document as text"),
     b"%PDF": ("a PDF", "save it as text"),
     b"\x89PNG": ("an image", "give text in UTF-8, or JSON lines"),
@@ -56,6 +57,16 @@ class Input:
     def is_text(self) -> bool:
         """Whether it is plain text, by its name; else it is JSON lines."""
         return self.path.removesuffix(".gz").removesuffix(".zst").lower().endswith(TEXT)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a Parquet table, by its name: its rows are read as JSON lines."""
+        return self.path.lower().endswith(tables.SUFFIX)
+
+    @property
+    def unit(self) -> str:
+        """What errors count in it."""
+        return "row" if self.is_table else "line"
 
     @property
     def name(self) -> str:
@@ -87,7 +98,7 @@ def stat_input(path: str, flag: str = "--input") -> Input:
         if stat.S_ISDIR(status.st_mode):
             raise DataError(
                 f"{flag} {path} is a folder",
-                why="files of JSON lines or of plain text are read",
+                why="files of JSON lines or of plain text, or Parquet tables, are read",
                 fix=f"name its files: {flag} '{os.path.join(path, '*.jsonl')}', or *.txt",
             )
         if not stat.S_ISREG(status.st_mode):
@@ -151,14 +162,22 @@ def open_input(source: Input, stopped: Callable[[], bool]) -> Iterator[OpenInput
         yield OpenInput(_decompressed(source.path, file), file)
 
 
-def check_readable(source: Input) -> None:
-    """Raise now, before any work, if a file is no text, or if a package for its kind is missing."""
+def check_readable(source: Input, keys: Sequence[str] = ("text",), flag: str = "--json-keys") -> None:
+    """Raise now, before any work, if a file is no text, if a package for its kind is missing, or if a table has no
+    columns of these names, which `flag` gives."""
+    if source.is_table:
+        if source.is_stream:
+            why = "a Parquet table is read from its end"
+            raise DataError(f"{source.name} is a stream", why=why, fix="write it to a file first")
+        tables.check_table(source.path, keys, flag)
+        return
     if not source.is_stream and not source.path.endswith(COMPRESSED):
         with open(source.path, "rb") as file:
             begin = file.read(max(map(len, NO_TEXT)))
         for mark, (kind, fix) in NO_TEXT.items():
             if begin.startswith(mark):
-                raise DataError(f"{source.name} is {kind}", why="text in UTF-8, or JSON lines, is read", fix=fix)
+                why = "text in UTF-8, JSON lines and Parquet tables are read, each by its name"
+                raise DataError(f"{source.name} is {kind}", why=why, fix=fix)
     if source.path.endswith(".zst") and _zstd_package() is None:
         raise MachineError(
             f"{source.path} needs the package zstandard",
@@ -170,7 +189,7 @@ def check_readable(source: Input) -> None:
 def reading_errors() -> tuple[type[Exception], ...]:
     """What a truncated or damaged file raises."""
     package = _zstd_package()
-    return (EOFError, OSError, zlib.error, *([package.ZstdError] if package else []))
+    return (EOFError, OSError, zlib.error, *([package.ZstdError] if package else []), *tables.table_errors())
 
 
 def _decompressed(path: str, raw: Any) -> Reader:

@@ -70,7 +70,7 @@ class _Run:
         self._inputs = find_inputs(job.inputs)
         job.check_forms(self._inputs)
         for source in self._inputs:
-            check_readable(source)
+            check_readable(source, job.json_keys)
         self._resumable = not any(source.is_stream for source in self._inputs)
         self._journal = Journal(job, facts_of(job, self._inputs))
         self._encoder = ChunkEncoder(job)
@@ -110,7 +110,8 @@ class _Run:
 
     def _work(self, outputs: Outputs) -> None:
         job, watch = self._job, self._watch
-        chunks = read_chunks(self._inputs, self._progress.position, job.chunk_bytes, watch.stopped, job.document)
+        begin, size = self._progress.position, job.chunk_bytes
+        chunks = read_chunks(self._inputs, begin, size, watch.stopped, job.document, job.json_keys)
         in_place = job.workers == 1 or (self._resumable and self._begins[-1] <= job.chunk_bytes)
         with chunk_encoding(job, self._encoder, in_place, watch.stopped) as encode:
             noted = time.monotonic()
@@ -126,15 +127,16 @@ class _Run:
                     raise KeyboardInterrupt
 
     def _take(self, outputs: Outputs, chunk: Chunk, encoded: EncodedChunk) -> None:
-        name = self._inputs[chunk.begin.input].name
+        source = self._inputs[chunk.begin.input]
         if encoded.bad and self._job.on_error == "stop":
             first = encoded.bad[0]
             raise DataError(
-                f"{name}, line {first.line}: {first.reason}",
-                fix="correct the line, or leave such lines out with --on-error skip, which lists them",
+                f"{source.name}, {source.unit} {first.line}: {first.reason}",
+                fix=f"correct the {source.unit}, or leave such {source.unit}s out with --on-error skip, which lists "
+                "them",
             )
         self._half_written = True
-        outputs.skip(name, encoded.bad)
+        outputs.skip(source.name, encoded.bad)
         outputs.add(encoded)
         self._half_written = False
         self._tokens += sum(len(part.tokens) for part in encoded.keys)
@@ -167,7 +169,7 @@ class _Run:
                 self._tokens = 0
                 raise DataError(
                     f"{source.name} changed while it was read",
-                    why="nobody knows which of its lines were read before that",
+                    why=f"nobody knows which of its {source.unit}s were read before that",
                     fix="run the same command again when nobody writes to it",
                 )
         counts = self._progress.counts
@@ -175,5 +177,5 @@ class _Run:
             raise DataError(
                 "there is no document in the input",
                 why=f"{counts.bytes} bytes, {counts.skipped} bad lines, {counts.empty} texts without a token",
-                fix="check --input: one JSON object a line, or text in a file whose name ends in .txt",
+                fix="check --input: one JSON object a line, text in a file whose name ends in .txt, or a .parquet",
             )

@@ -23,14 +23,15 @@ JSON_LINES = (".jsonl", ".json")
 
 
 def used_tokens(tokenizer: Tokenizer, corpora: Sequence[str], json_keys: Sequence[str]) -> NDArray[np.bool_]:
-    """For every id, whether one of the corpora has it. Files that end in .jsonl are JSON lines, of which the values of
-    these keys are read; PREFIX.bin and PREFIX.idx are indexed tokens; all else is text. Compressed files will do."""
+    """For every id, whether one of the corpora has it. Files that end in .jsonl are JSON lines and those in .parquet
+    tables, of which the values of these keys are read; PREFIX.bin and PREFIX.idx are indexed tokens; all else is text.
+    Compressed files will do."""
     for corpus in corpora:  # before any of them is read
         if not is_indexed(corpus):
             if not os.path.exists(corpus):
                 fix = "give a text file, a .jsonl file, or the prefix of PREFIX.bin and PREFIX.idx"
                 raise DataError(f"there is no corpus {corpus}", fix=fix)
-            check_readable(stat_input(corpus))
+            check_readable(stat_input(corpus), json_keys)
     used = np.zeros(tokenizer.vocab_size, np.bool_)
     for corpus in corpora:
         if is_indexed(corpus):
@@ -78,13 +79,13 @@ def _mark_texts(tokenizer: Tokenizer, chunks: Iterator[list[str]], used: NDArray
 def _texts(path: str, json_keys: Sequence[str]) -> Iterator[list[str]]:
     """The texts of a file, some at a time."""
     source = stat_input(path)
-    is_json = path.removesuffix(".gz").removesuffix(".zst").endswith(JSON_LINES)
-    for chunk in read_chunks([source], Position(), CHUNK):
+    is_json = source.is_table or path.removesuffix(".gz").removesuffix(".zst").endswith(JSON_LINES)
+    for chunk in read_chunks([source], Position(), CHUNK, keys=json_keys):
         if is_json:
             found = parse_lines(chunk.data, chunk.begin.line, json_keys, begins_file=chunk.begin.offset == 0)
             if found.bad:
                 raise DataError(
-                    f"{path}, line {found.bad[0].line}, cannot be used",
+                    f"{path}, {source.unit} {found.bad[0].line}, cannot be used",
                     why=found.bad[0].reason,
                     fix="mend it, or name the keys with text: --json-keys KEY…",
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -144,8 +144,9 @@ def train_bpe(
     return EngineTokenizer(engine, end_of_text)
 
 
-def train_wordpiece(texts: Collection[str], vocab: int) -> EngineTokenizer:
-    """Learn a WordPiece, BERT's uncased kind, from text: the same one wherever and whenever it is learned.
+def train_wordpiece(texts: Iterable[str], vocab: int) -> EngineTokenizer:
+    """Learn a WordPiece, BERT's uncased kind, from text, which is gone through twice: the same one wherever and
+    whenever it is learned.
 
     The library numbers the characters that continue a word in the order of a hash table, another one each time, and
     numbers decide between pairs of equal count. So they are numbered beforehand, as if they were special.

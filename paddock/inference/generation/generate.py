@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from paddock.errors import ConfigError, DataError, bad_value
 from paddock.inference.generation.decoder import Decoder, Room
 from paddock.inference.generation.generator import Generator
 from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.generation.parallel_decoder import ParallelDecoder, Replica
+from paddock.inference.generation.prompts import check_options, check_prompt
 from paddock.inference.generation.requests import Request
 from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Model, evaluating
@@ -122,48 +122,8 @@ def check_prompts(model: Model, prompts: Sequence[Sequence[int]], options: Gener
     """The options as this model means them; raises a UserError for what it cannot write."""
     options = options.with_temperature(continues=model.writes == "tokens")
     options.check()
-    _check(model, prompts, options)
-    return options
-
-
-def _check(model: Model, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> None:
-    context, vocab = model.config.longest_sequence(), model.config.vocabulary()
-    if options.top_k is not None and options.top_k > vocab:
-        raise bad_value("top_k", options.top_k, f"the vocabulary has {vocab} tokens", f"at most {vocab}")
-    if options.num_beams > vocab:
-        raise bad_value("num_beams", options.num_beams, f"the vocabulary has {vocab} tokens", f"at most {vocab}")
-    if options.stop_token is not None and not 0 <= options.stop_token < vocab:
-        why = f"the vocabulary has {vocab} tokens: the model would never stop there"
-        raise bad_value("stop_token", options.stop_token, why, "use the tokenizer the model was trained with")
+    check_options(model.config, options)
     for number, prompt in enumerate(prompts):
         where = f"prompt {number + 1} of {len(prompts)}" if len(prompts) > 1 else "the prompt"
-        if not prompt:
-            raise ConfigError(
-                f"{where} is empty",
-                why="the model continues from at least one token",
-                fix="give some text, or begin with the end-of-text token",
-            )
-        foreign = [token for token in prompt if not 0 <= token < vocab]
-        if foreign:
-            raise DataError(
-                f"{where} has the token {foreign[0]}",
-                why=f"the model's vocabulary has {vocab} tokens: the tokenizer is not this model's",
-                fix="use the tokenizer the model was trained with",
-            )
-        if context is not None:
-            _check_room(where, len(prompt), options.max_new_tokens, context)
-
-
-def _check_room(where: str, length: int, new: int, context: int) -> None:
-    if length >= context:
-        raise ConfigError(
-            f"{where} has {length} tokens",
-            why=f"the model's context is {context}: no room for a new one",
-            fix=f"shorten it to at most {context - 1} tokens",
-        )
-    if length + new > context:
-        raise ConfigError(
-            f"{where} has {length} tokens + max_new_tokens {new} = {length + new}",
-            why=f"the model's context is {context}",
-            fix=f"--max-new-tokens {context - length}, or a shorter prompt",
-        )
+        check_prompt(model.config, where, prompt, options)
+    return options

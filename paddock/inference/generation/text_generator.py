@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from paddock.errors import ConfigError
 from paddock.inference.generation.generate import Limits, generating
 from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.generation.parallel_decoder import Replica
+from paddock.inference.generation.prompts import check_tokenizer, check_writes, prompt_ids
 from paddock.inference.generation.text_stream import StoppingText, WholeText
 from paddock.inference.trained import Trained, need_tokenizer
 
@@ -37,9 +37,8 @@ class TextGenerator:
         replica: Replica | None = None,
     ) -> None:
         self._model, self._tokenizer, self._replica = trained.model, need_tokenizer(trained), replica
-        if self._model.writes is None:
-            where = trained.origin
-            raise ConfigError(f"{where} does not write text", fix=f"paddock predict {where} … uses it for what it does")
+        check_writes(self._model.writes, trained.origin)
+        check_tokenizer(self._tokenizer, self._model.config, trained.origin)
         self.continues = self._model.writes == "tokens"
         self._stops, self._limits = stops, limits
         self._options = replace(options, stop_token=self._tokenizer.end_of_text_id)
@@ -65,7 +64,7 @@ class TextGenerator:
             return texts[sequence].stopped
 
         tokens: list[list[int]] = [[] for _ in texts]
-        ids = [self._encode(prompt) for prompt in prompts]
+        ids = prompt_ids(self._tokenizer, prompts, self.continues)
         how = (self._options, tokens, on_token, self._limits, numbers, self._replica)
         for _ in generating(self._model, ids, *how):
             yield from (piece for piece in told if piece[1])
@@ -81,12 +80,3 @@ class TextGenerator:
         if self.continues:
             return StoppingText(self._tokenizer.decode, self._stops)
         return WholeText(self._tokenizer.decode_named, self._stops)
-
-    def _encode(self, prompt: str) -> list[int]:
-        """A prompt's tokens: to be continued, or, with its end, to be read."""
-        ids, end = self._tokenizer.encode(prompt), self._tokenizer.end_of_text_id
-        if end is None:
-            return ids
-        if not self.continues:
-            return [*ids, end]
-        return ids or [end]  # nothing said: a document begins

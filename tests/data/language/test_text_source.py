@@ -8,17 +8,23 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddock.data.config import CorpusConfig, TokenizerConfig
+from paddock.config.load import load_recipe
+from paddock.data.config import CorpusConfig, MaskedConfig, SpanConfig, TokenizerConfig
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language import prepare as preparing
 from paddock.data.language import text_files
 from paddock.data.language.prepare import PreparedCorpus, prepare
+from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
+from paddock.data.tokenizers.engine import train_wordpiece
+from paddock.data.tokenizers.load import Tokenizer, train_tokenizer
 from paddock.errors import ConfigError, DataError, UserError
+from paddock.tasks.registry import task_class
 
 TRAINED = TokenizerConfig(kind="trained")
 PROMPTS = [f"a cat in a garden, number {number}, oil on canvas" for number in range(30)]
@@ -273,6 +279,65 @@ def test_settings_that_no_file_minds(tmp_path: Path) -> None:
         prepare(text(tmp_path, write(tmp_path, "in.jsonl"), document="file"), TRAINED, 400)
     with pytest.raises(ConfigError, match=r"data\.json_key = x(.|\n)*all are plain text"):
         prepare(text(tmp_path, write(tmp_path), json_key="x"), TRAINED, 400)
+
+
+STORIES = [f"It was day {number}. The cat ran to Mr. Smith! Was it late? Nobody knew" for number in range(40)]
+Config = type[MaskedConfig] | type[SpanConfig]
+
+
+@pytest.mark.parametrize(
+    ("config", "tokenizer", "check"),
+    [
+        (MaskedConfig, TokenizerConfig(kind="trained"), lambda found: found.special_id("mask")),
+        (SpanConfig, TokenizerConfig(kind="trained", extra_ids=20), lambda found: len(found.sentinel_ids)),
+    ],
+)
+def test_for_masks_and_spans_it_becomes_sentences(
+    tmp_path: Path, config: Config, tokenizer: TokenizerConfig, check: Callable[[Tokenizer], int]
+) -> None:
+    """As `paddock preprocess --split-sentences` makes them of the same files, byte for byte."""
+    data = config(source="text", path=write(tmp_path, texts=STORIES), cache=str(tmp_path / "cache"))
+    found = prepare(data, tokenizer, 400)
+    prefix = found.prefixes[0][1]
+    corpus, learned = IndexedTokens(prefix), found.tokenizer
+    assert learned is not None and check(learned)
+    assert prefix.name == "corpus_text_sentence"
+    assert (corpus.num_documents, len(corpus)) == (40, 160)
+    read = [learned.decode(corpus[number].tolist()).replace(" ", "").lower() for number in range(4)]
+    assert read == ["itwasday0.", "thecatrantomr.smith!", "wasitlate?", "nobodyknew"]
+    learned.save(tmp_path)
+    job = PreprocessJob((str(tmp_path / "prompts.txt"),), str(tmp_path / "p"), TokenizerFolder(tmp_path))
+    preprocess(replace(job, split_sentences=True))
+    for end in ("bin", "idx"):
+        assert (tmp_path / f"p_text_sentence.{end}").read_bytes() == Path(f"{prefix}.{end}").read_bytes()
+    assert prepare(data, tokenizer, 400).prefixes == found.prefixes
+    # A language model reads the same text otherwise, and finds no corpus of sentences in its place.
+    kept = TokenizerConfig(kind="folder", path=str(tmp_path))
+    if config is SpanConfig:
+        whole = prepare(CorpusConfig(source="text", path=data.path, cache=data.cache), kept, 400)
+        assert IndexedTokens(whole.prefixes[0][1]).num_documents == len(IndexedTokens(whole.prefixes[0][1])) == 40
+
+
+def test_learning_words_reads_text_of_any_length_piece_by_piece(tmp_path: Path) -> None:
+    data = MaskedConfig(source="text", path=write(tmp_path, texts=STORIES), cache=str(tmp_path / "cache"))
+    found = prepare(data, TRAINED, 400).tokenizer
+    assert found is not None and found.content() == train_wordpiece(STORIES, 400).content()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [("bert/base-uncased", "the tokenizer has no cls token"), ("t5/base", "the tokenizer has no pad token")],
+)
+def test_a_tokenizer_without_what_the_task_needs(tmp_path: Path, recipe: str, said: str) -> None:
+    """Before anything is made of the text."""
+    loaded = load_recipe(recipe)
+    train_tokenizer(PROMPTS, 300).save(tmp_path)
+    data = loaded.data.model_copy(
+        update={"source": "text", "path": (write(tmp_path),), "cache": str(tmp_path / "cache")}
+    )
+    with pytest.raises(ConfigError, match=said):
+        task_class(loaded.task).prepare(data, TokenizerConfig(kind="folder", path=str(tmp_path)), loaded.model)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
