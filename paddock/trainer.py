@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from paddock.config.argument_types import check_callbacks, check_checkpoint, check_type
 from paddock.config.choice import as_sections, check_task, chosen_values
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from paddock.data.tokenizers.load import Tokenizer
+    from paddock.inference.generation.text_generator import Continuation
     from paddock.inference.loaded import LoadedModel
     from paddock.reporting.aligned import Alignment
     from paddock.reporting.history import History
@@ -273,13 +274,22 @@ class Trainer:
         """
         return self._loaded("tokenizer").tokenizer
 
-    def generate(self, prompts: str | Sequence[str], **options: Any) -> list[str]:
+    @overload
+    def generate(self, prompts: str | Sequence[str], *, logprobs: None = None, **options: Any) -> list[str]: ...
+
+    @overload
+    def generate(self, prompts: str | Sequence[str], *, logprobs: int, **options: Any) -> list[Continuation]: ...
+
+    def generate(
+        self, prompts: str | Sequence[str], *, logprobs: int | None = None, **options: Any
+    ) -> list[str] | list[Continuation]:
         """What the model at its newest checkpoint makes of the prompts, without them; options are those of
-        `paddock generate`.
+        `paddock generate`. With `logprobs`, texts with how likely each of their tokens was.
 
         >>> trainer.generate(["The class", "A function"], max_new_tokens=20, temperature=0)
         """
-        return self._loaded("generate").generate(prompts, **options)
+        asked: dict[str, Any] = {"logprobs": logprobs, **options}
+        return self._loaded("generate").generate(prompts, **asked)
 
     def convert(
         self,
@@ -324,7 +334,7 @@ class Trainer:
         return self._opened[1]
 
     def _continue(self, weights: str, prompts: list[Any], sampling: dict[str, Any]) -> list[dict[str, Any]]:
-        from dataclasses import asdict, fields
+        from dataclasses import fields
 
         from paddock.inference.generation.options import GenerationOptions
         from paddock.jobs.generate import TextJob, continue_text
@@ -334,7 +344,7 @@ class Trainer:
             if name not in known:
                 raise ConfigError(f"{name}: there is no such option", fix=did_you_mean(name, known))
         job = TextJob(weights, GenerationOptions(**sampling), tuple(prompts), device=self.recipe.train.device)
-        return [asdict(one) for one in continue_text(job)]
+        return [one.record() for one in continue_text(job)]
 
     def _weights(self, source: Checkpoint, argument: str) -> str:
         check_checkpoint(argument, source)

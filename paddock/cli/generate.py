@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,7 +16,7 @@ from paddock.launch.options import LaunchOptions
 from paddock.phases import STARTING, phase
 
 if TYPE_CHECKING:
-    from paddock.jobs.generate import Continuation
+    from paddock.inference.generation.text_generator import Continuation, LikelyToken
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ class GenerateOptions:
     """Above 1, what was said becomes less likely."""
     no_repeat_ngram_size: int = 0
     """No so many tokens in a row come twice; 0: they may."""
+    logprobs: int | None = None
+    """Tell how likely the model found every token that it wrote, and so many of the likeliest in its place, as natural
+    logarithms of their probabilities (before temperature and what restricts it)."""
     num_beams: int = 1
     """Beam search: follow so many of the likeliest texts at once, and give the best."""
     length_penalty: float = 1.0
@@ -91,7 +94,7 @@ class GenerateOptions:
     device: str = "auto"
     """auto, or a name that `paddock doctor` lists."""
     json: bool = False
-    """Print a JSON list of {prompt, text, tokens}."""
+    """Print a JSON list of {prompt, text, tokens, continues}, and logprobs where they are asked for."""
     parallel: WritingLayout = field(default_factory=WritingLayout)
     launch: Annotated[LaunchOptions, tyro.conf.arg(name="", help="")] = field(default_factory=LaunchOptions)
 
@@ -132,6 +135,12 @@ def main(arguments: list[str]) -> None:
         for number, text in enumerate(texts):
             if not live:
                 print(for_terminal(("\n" if number else "") + (text.prompt if text.continues else "") + text.text))
+            for token in text.logprobs or ():
+                print(for_terminal("  ".join(_likely(one) for one in [token, *token["top"]]), r"\u{:04x}"))
+
+
+def _likely(one: LikelyToken) -> str:
+    return f"{one['logprob']:8.4f} {json.dumps(one['text'], ensure_ascii=False)}"
 
 
 def _print_json(texts: Iterable[Continuation]) -> None:
@@ -140,7 +149,7 @@ def _print_json(texts: Iterable[Continuation]) -> None:
 
     opening = "["
     for text in texts:
-        print(opening + for_terminal(json.dumps(asdict(text), ensure_ascii=False), r"\u{:04x}"), end="")
+        print(opening + for_terminal(json.dumps(text.record(), ensure_ascii=False), r"\u{:04x}"), end="")
         opening = ", "
     if opening != "[":  # else these are the texts of another machine
         print("]")

@@ -124,7 +124,7 @@ class AskedModel:
         stops, new = given.pop("until"), int(given.pop("max_gen_toks"))
         if not given.pop("do_sample"):
             given["temperature"] = 0.0
-        known = [field.name for field in fields(GenerationOptions)]
+        known = [field.name for field in fields(GenerationOptions) if field.name != "logprobs"]  # nobody is told
         for name in given:
             if name not in known:
                 raise ConfigError(f"gen_kwargs: {name}", why="there is no such option", fix=did_you_mean(name, known))

@@ -60,8 +60,25 @@ class LoadedModel:
 
     @overload
     def generate(
-        self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), stream: Literal[False] = False, **options: Any
+        self,
+        prompts: str | Sequence[str],
+        *,
+        stop: Sequence[str] = (),
+        stream: Literal[False] = False,
+        logprobs: None = None,
+        **options: Any,
     ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        stop: Sequence[str] = (),
+        stream: Literal[False] = False,
+        logprobs: int,
+        **options: Any,
+    ) -> list[Continuation]: ...
 
     @overload
     def generate(
@@ -69,12 +86,20 @@ class LoadedModel:
     ) -> Iterator[tuple[int, str]]: ...
 
     def generate(
-        self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), stream: bool = False, **options: Any
-    ) -> list[str] | Iterator[tuple[int, str]]:
+        self,
+        prompts: str | Sequence[str],
+        *,
+        stop: Sequence[str] = (),
+        stream: bool = False,
+        logprobs: int | None = None,
+        **options: Any,
+    ) -> list[str] | list[Continuation] | Iterator[tuple[int, str]]:
         """What the model makes of the prompts, without them: `num_return_sequences` texts of each, one behind the
         other. Options are those of `paddock generate`: `max_new_tokens`, `temperature`, `top_k`, `seed`, `num_beams`, …
 
-        With `stream`, an iterator over (number of the text, what has become certain of it), as it is written.
+        With `stream`, an iterator over (number of the text, what has become certain of it), as it is written. With
+        `logprobs` (0 or more), `Continuation`s instead of texts: their `.logprobs` has for every token its log
+        probability, and so many of the likeliest in its place.
 
         >>> paddock.load("runs/tour").generate("The class", max_new_tokens=20, seed=1)
         """
@@ -89,7 +114,9 @@ class LoadedModel:
                 raise ConfigError(f"{name}: there is no such option", fix=did_you_mean(name, known))
         if isinstance(stop, str) or "" in stop:
             raise bad_value("stop", repr(stop), "it is a list of texts before which to end", 'such as ["\\n"]')
-        chosen = GenerationOptions(**{"max_new_tokens": 64, **options})
+        if stream and logprobs is not None:
+            raise bad_value("logprobs", logprobs, "pieces of text are no tokens: there is none to tell", "stream=False")
+        chosen = GenerationOptions(**{"max_new_tokens": 64, "logprobs": logprobs, **options})
         chosen.check()
         generator = TextGenerator(self._trained, chosen, stop, Limits())
         found: list[Continuation] = []
@@ -98,7 +125,7 @@ class LoadedModel:
             return pieces
         for _ in pieces:
             pass
-        return [one.text for one in found]
+        return [one.text for one in found] if logprobs is None else found
 
     @torch.inference_mode()
     def perplexity(self, text: str, stride: int | None = None) -> float:

@@ -200,4 +200,4 @@ def _texts(generator: TextGenerator, block: list[tuple[int, str]], *, live: bool
             show_text(piece)
     if live:
         show_text("\n")
-    return [asdict(one) for one in found]
+    return [one.record() for one in found]

@@ -10,7 +10,7 @@ from paddock.inference.generation.generator import Generator
 from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.generation.parallel_decoder import ParallelDecoder, Replica
 from paddock.inference.generation.prompts import check_options, check_prompt
-from paddock.inference.generation.requests import Request
+from paddock.inference.generation.requests import Request, TokenLogprobs
 from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Model, evaluating
 
@@ -58,8 +58,10 @@ def generating(
     limits: Limits = Limits(),  # noqa: B008 - frozen
     numbers: Sequence[int] | None = None,
     replica: Replica | None = None,
+    logprobs: list[list[TokenLogprobs]] | None = None,
 ) -> Iterator[None]:
-    """The same, step by step: the new tokens are in `results`, and were told, whenever it gives way."""
+    """The same, step by step: the new tokens are in `results`, how likely each of them was in `logprobs`, and all were
+    told, whenever it gives way."""
     options = check_prompts(model, prompts, options)
     if not prompts:
         return
@@ -67,7 +69,7 @@ def generating(
     room = room_for(model, prompts, options, limits, groups)
     with evaluating(model), packed_weights(model, room.slots):
         decoder = Decoder(model, room) if replica is None else ParallelDecoder(replica, room)
-        yield from writing(Generator(decoder), prompts, options, results, on_token, numbers)
+        yield from writing(Generator(decoder), prompts, options, results, on_token, numbers, logprobs)
 
 
 def writing(
@@ -77,6 +79,7 @@ def writing(
     results: list[list[int]],
     on_token: OnToken | None = None,
     numbers: Sequence[int] | None = None,
+    logprobs: list[list[TokenLogprobs]] | None = None,
 ) -> Iterator[None]:
     """The same, by a generator that has room for them."""
     copies = options.num_return_sequences
@@ -87,6 +90,8 @@ def writing(
         for event in generator.step():
             sequence = place_of[event.request] * copies + event.sequence
             results[sequence] += event.tokens
+            if logprobs is not None and event.logprobs is not None:
+                logprobs[sequence].append(event.logprobs)
             enough = [on_token(sequence, token) for token in event.tokens] if on_token is not None else []
             if any(enough) and not event.ended:
                 generator.end(event.request, event.sequence)

@@ -105,7 +105,7 @@ def _sample(logits: Tensor, options: GenerationOptions, rows: list[Placed], chos
 
 
 def _logprobs(row: Tensor, token: int, top: int) -> TokenLogprobs:
-    found = row.topk(min(top, len(row)))
+    found = row.topk(top)
     likeliest = tuple(zip(found.indices.tolist(), found.values.tolist(), strict=True))
     return TokenLogprobs(row[token].item(), likeliest)
 

@@ -69,6 +69,8 @@ def check_options(config: ModelConfig, options: GenerationOptions) -> None:
     vocab = config.vocabulary()
     if options.top_k is not None and options.top_k > vocab:
         raise bad_value("top_k", options.top_k, f"the vocabulary has {vocab} tokens", f"at most {vocab}")
+    if options.logprobs is not None and options.logprobs > vocab:
+        raise bad_value("logprobs", options.logprobs, f"the vocabulary has {vocab} tokens", f"at most {vocab}")
     if options.num_beams > vocab:
         raise bad_value("num_beams", options.num_beams, f"the vocabulary has {vocab} tokens", f"at most {vocab}")
     if options.stop_token is not None and not 0 <= options.stop_token < vocab:

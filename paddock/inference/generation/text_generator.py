@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypedDict
 
 from paddock.inference.generation.generate import Limits, generating
 from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.generation.parallel_decoder import Replica
 from paddock.inference.generation.prompts import check_tokenizer, check_writes, prompt_ids
+from paddock.inference.generation.requests import TokenLogprobs
 from paddock.inference.generation.text_stream import StoppingText, WholeText
 from paddock.inference.trained import Trained, need_tokenizer
+
+
+class LikelyToken(TypedDict):
+    """A token, its text by itself, and its log probability."""
+
+    token: int
+    text: str
+    logprob: float
+
+
+class WrittenToken(LikelyToken):
+    """A token that was written, and those that the model found likeliest in its place, the likeliest first."""
+
+    top: list[LikelyToken]
 
 
 @dataclass(frozen=True)
@@ -22,6 +38,12 @@ class Continuation:
     tokens: int
     continues: bool
     """Whether the text goes on where the prompt ends, rather than answering it."""
+    logprobs: list[WrittenToken] | None = None
+    """How likely the model found each of its tokens, where that was asked for."""
+
+    def record(self) -> dict[str, Any]:
+        """As plain values, without what was not asked for."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class TextGenerator:
@@ -65,15 +87,34 @@ class TextGenerator:
 
         tokens: list[list[int]] = [[] for _ in texts]
         ids = prompt_ids(self._tokenizer, prompts, self.continues)
-        how = (self._options, tokens, on_token, self._limits, numbers, self._replica)
+        logprobs: list[list[TokenLogprobs]] = [[] for _ in texts]
+        how = (self._options, tokens, on_token, self._limits, numbers, self._replica, logprobs)
         for _ in generating(self._model, ids, *how):
             yield from (piece for piece in told if piece[1])
             told.clear()
         yield from ((sequence, rest) for sequence, text in enumerate(texts) if (rest := text.finish()))
         found += [
-            Continuation(prompts[sequence // copies], text.text, len(tokens[sequence]), self.continues)
+            Continuation(
+                prompts[sequence // copies],
+                text.text,
+                len(tokens[sequence]),
+                self.continues,
+                self._scored(tokens[sequence], logprobs[sequence]),
+            )
             for sequence, text in enumerate(texts)
         ]
+
+    def _scored(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> list[WrittenToken] | None:
+        if self._options.logprobs is None:
+            return None
+        return [
+            {**self._likely(token, one.chosen), "top": [self._likely(*likely) for likely in one.likeliest]}
+            for token, one in zip(tokens, logprobs, strict=True)
+        ]
+
+    def _likely(self, token: int, logprob: float) -> LikelyToken:
+        decode = self._tokenizer.decode if self.continues else self._tokenizer.decode_named
+        return {"token": token, "text": decode([token]), "logprob": logprob}
 
     def _text(self) -> StoppingText | WholeText:
         """What becomes of the tokens of a sequence; where gaps are filled in, each piece is behind the gap's name."""
