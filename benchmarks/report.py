@@ -15,11 +15,16 @@ Row = tuple[str, float, str]
 """A measure, its value, and the goal if there is one."""
 
 
-def keep(script: str, rows: Sequence[Row]) -> None:
-    """Print the table, and write it under the names of the benchmark and the machine."""
+def show(rows: Sequence[Row]) -> None:
+    """Print the table."""
     width = max(len(measure) for measure, _, _ in rows)
     for measure, value, goal in rows:
         print(f"{measure:<{width}} {value:10.3f}  {goal}")
+
+
+def keep(script: str, rows: Sequence[Row]) -> None:
+    """Print the table, and write it under the names of the benchmark and the machine."""
+    show(rows)
     name = Path(script).stem.replace("_", "-")
     path = Path(__file__).parent / "results" / f"{name}-{platform.machine()}-{os.cpu_count()}cores.csv"
     with open(path, "w", newline="") as stream:

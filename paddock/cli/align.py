@@ -70,11 +70,12 @@ class AlignOptions:
 class LayerOptions:
     """Compare one training step on a device with the same on a reference, layer by layer, and name what is wrong.
 
-    Same weights, same samples, no dropout. Every part of the model is given the reference's inputs and gradients, so
-    that no error of one reaches another; how far its results may be away is found by moving the reference's inputs by
-    a rounding. A part that fails is run again operator by operator, and --output gets a script that shows the operator
-    alone. Then the optimizer's update is compared and, with --nproc-per-node 2 or more, what the devices of as many
-    processes exchange: every kind of collective, on tensors as large as the model's.
+    Same weights, same samples, no dropout. Every part of the model is given the reference's inputs and gradients,
+    so that no error of one reaches another; how far its results may be away is found by moving the reference's
+    inputs by a rounding, and by letting the device compute the same twice: its noise. A part that fails is run
+    again operator by operator, and --output gets a script that shows the operator alone. Then the optimizer's
+    update is compared and, with --nproc-per-node 2 or more, what the devices of as many processes exchange: every
+    kind of collective, on tensors as large as the model's.
 
         paddock align --model gpt2/tiny --device npu --layers
 
@@ -199,7 +200,8 @@ def layers_page(found: LayerAlignment) -> str:
         f"{verdict}: {found.recipe} on {found.device} beside {found.reference}, {found.number_type}, no dropout",
         "",
     ]
-    rows = [("part", "forward", "backward", "verdict")]
+    measured = found.deterministic is not None
+    rows = [("part", "forward", "backward", *(["noise"] if measured else []), "verdict")]
     for part in dict.fromkeys(one.part for one in found.compared):
         here = [one for one in found.compared if one.part == part]
         forward, backward = (_farthest(here, kinds) for kinds in (("forward",), ("backward", "update", "collective")))
@@ -210,11 +212,17 @@ def layers_page(found: LayerAlignment) -> str:
             if worst is None
             else f"{worst.tensor}: {worst.distance.whole:.1e}, allowed {worst.allowed.whole:.1e}"
         )
-        rows.append((part, forward, backward, said))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        rows.append((part, forward, backward, *([_noise(here)] if measured else []), said))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines += [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
     ]
+    if (noisiest := found.noisiest) is not None and noisiest.noise is not None and not found.deterministic:
+        lines += [
+            "",
+            f"{found.device} is not deterministic: what it computes twice differs by up to {noisiest.noise.whole:.1e} "
+            f"({noisiest.tensor}, {noisiest.part}), for which there is room",
+        ]
     if found.operators:
         lines += ["", "to blame:"]
         lines += [
@@ -229,4 +237,10 @@ def layers_page(found: LayerAlignment) -> str:
 def _farthest(compared: Sequence[Compared], directions: Sequence[str]) -> str:
     """How far the worst of a part's tensors is away."""
     apart = [one.distance.whole for one in compared if one.direction in directions]
+    return f"{max(apart):.1e}" if apart else "–"
+
+
+def _noise(compared: Sequence[Compared]) -> str:
+    """How far the worst of a part's tensors is from itself."""
+    apart = [one.noise.whole for one in compared if one.noise is not None]
     return f"{max(apart):.1e}" if apart else "–"

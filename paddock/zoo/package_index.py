@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from functools import cache
 from html.parser import HTMLParser
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -20,6 +18,9 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 from packaging.version import InvalidVersion, Version
+
+from paddock.documents import Document, parse_document
+from paddock.errors import DataError
 
 DEFAULT = "https://pypi.org/simple"
 SECONDS = 10
@@ -45,11 +46,13 @@ class PackageIndex:
         if self._dead is not None:  # having waited once is enough
             raise IndexUnreachable(self._dead)
         try:
-            return _parse(*self._page(name))
+            return versions_on(*self._page(name))
         except HTTPError as error:
             if error.code in (404, 410):
                 return None
             self._dead = f"it answered {error.code}"
+        except DataError as error:
+            self._dead = f"{error.what}: {error.why}"[:200]
         except (URLError, OSError, ValueError) as error:
             self._dead = str(getattr(error, "reason", error))[:120] or type(error).__name__
         raise IndexUnreachable(self._dead)
@@ -63,17 +66,26 @@ class PackageIndex:
             return str(answer.headers.get_content_type()), page
 
 
-def _parse(kind: str, page: bytes) -> list[Version]:
-    """The versions that a page names."""
+class _File(Document):
+    filename: str
+    yanked: bool | str = False
+
+
+class _Page(Document):
+    files: list[_File]
+
+
+def versions_on(kind: str, page: bytes) -> list[Version]:
+    """The versions that a page names, whose media type is `kind`; a DataError, if it is no page of an index."""
     if kind.endswith("json"):
-        said: Any = json.loads(page)
-        if not isinstance(said, dict) or not isinstance(said.get("files"), list):
-            raise ValueError("it is no page of an index")
-        files = [file for file in said["files"] if isinstance(file, dict) and not file.get("yanked")]
-        names = [str(file.get("filename")) for file in files]
+        found = parse_document(page, _Page, "what it answered")
+        names = [file.filename for file in found.files if not file.yanked]
     else:
         reader = _Links()
-        reader.feed(page.decode(errors="replace"))
+        try:
+            reader.feed(page.decode(errors="replace"))
+        except AssertionError as error:  # by which Python's parser says that it knows no such declaration
+            raise DataError("what it answered is not HTML", why=str(error)[:100]) from None
         names = reader.names
     return sorted({version for name in names if (version := _version_of(name)) is not None})
 

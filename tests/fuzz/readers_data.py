@@ -1,4 +1,5 @@
-"""Readers of data: indexed corpora, JSON lines, text, SQuAD, labels, what is asked of models, metrics, caches."""
+"""Readers of data: indexed corpora, JSON lines, text, SQuAD, labels, what models are asked and write, metrics,
+caches."""
 
 from __future__ import annotations
 
@@ -37,6 +38,8 @@ from paddock.data.questions.synthetic import synthetic_squad
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.data.sequence_pairs.text import PairsFile, load_pairs
 from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.inference.generation.records import Records
+from paddock.inference.generation.records import read_records as read_written
 from paddock.inference.predictors import Predictor, PredictorSetup, predictor_of
 from paddock.jobs.predict import predict, read_inputs
 from paddock.models.bert.config import BertConfig
@@ -319,6 +322,31 @@ def read_records(folder: Path) -> object:
     return len(records), repr(losses)
 
 
+# What a stopped `paddock generate --output` left
+
+SETTINGS = {"source": "model", "seed": 1, "options": {"temperature": 0.0}}
+COPIES = 2
+
+
+def generated_seeds() -> list[Files]:
+    rows = [{"index": row, "prompt": "é", "text": f"a text {row}", "logprobs": [-0.5, None]} for row in range(6)]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    about = json.dumps(SETTINGS).encode()
+    return [{"out.jsonl.partial": part, "out.jsonl.partial.json": about} for part in (lines, lines[:-20])]
+
+
+def read_generated(folder: Path) -> object:
+    """What is gone on with are whole inputs, and what is added then can be read as far as those go."""
+    records = Records(folder / "out.jsonl", SETTINGS, COPIES)
+    kept = list(records.begin())
+    assert len(kept) % COPIES == 0
+    added = [{"text": "more"}] * COPIES
+    records.add(added)
+    records.finish()
+    assert list(read_written(folder / "out.jsonl")) == kept + added
+    return repr(kept)
+
+
 # The array cache
 
 KEY = {"kind": "fuzz", "version": 1}
@@ -435,6 +463,14 @@ READERS = [
         read_records,
         {".jsonl": lines_mutator(("type", "step", "data", "LOG", "METADATA", "metric", "metadata", "elapsedtime"))},
         fresh=True,
+    ),
+    Reader(
+        "generated",
+        generated_seeds,
+        read_generated,
+        {".partial": lines_mutator(("index", "prompt", "text", "logprobs")), ".json": json_mutator(("source", "seed"))},
+        fresh=True,
+        share=0.5,
     ),
     Reader("array_cache", cache_seeds, read_cache, {".arrays": damage_header}, exact=True, fresh=True),
 ]

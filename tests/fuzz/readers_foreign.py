@@ -1,4 +1,4 @@
-"""Readers of other systems' configs: MindFormers' YAML, LiBai's Python, DeepSpeed's JSON."""
+"""Readers of what other systems wrote: MindFormers' YAML, LiBai's Python, DeepSpeed's JSON, a package index's pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mutation import Files, damage_text, json_mutator, yaml_mutator
 from paddock.config.foreign.deepspeed import flags_of_file
 from paddock.config.load import load_recipe, to_yaml
 from paddock.testing.foreign_configs import LIBAI, MINDFORMERS
+from paddock.zoo.package_index import versions_on
 
 WORDS = (
     *("base_config", "runner_config", "parallel_config", "recompute_config", "model", "train_dataset", "callbacks"),
@@ -65,8 +66,29 @@ def read_deepspeed(folder: Path) -> object:
     return flags_of_file(folder / "ds.json")
 
 
+def index_seeds() -> list[Files]:
+    files = [{"filename": "a-1.0.tar.gz"}, {"filename": "a-1.5-py3-none-any.whl", "yanked": "broken"}]
+    said = {"meta": {"api-version": "1.0"}, "name": "a", "files": files, "versions": ["1.0", "1.5"]}
+    page = '<!DOCTYPE html><a href="a-1.0.tar.gz#sha256=0">a</a><a href="a-1.1.zip" data-yanked="">b</a><!-- c -->'
+    return [{"page.json": json.dumps(said).encode()}, {"page.html": page.encode()}]
+
+
+def read_index_page(folder: Path) -> object:
+    """What a package index answers, of either kind."""
+    (path,) = folder.iterdir()
+    kind = {".json": "application/vnd.pypi.simple.v1+json", ".html": "text/html"}[path.suffix]
+    return list(map(str, versions_on(kind, path.read_bytes())))
+
+
 READERS = [
     Reader("mindformers", mindformers_seeds, read_mindformers, {".yaml": yaml_mutator(WORDS)}, share=0.5),
     Reader("libai", libai_seeds, read_libai, {".py": damage_text, ".json": json_mutator()}, share=0.5),
     Reader("deepspeed", deepspeed_seeds, read_deepspeed, {".json": json_mutator()}, share=0.3),
+    Reader(
+        "package_index",
+        index_seeds,
+        read_index_page,
+        {".json": json_mutator(("files", "filename", "yanked")), ".html": damage_text},
+        share=0.3,
+    ),
 ]

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from paddock.errors import DataError
 from paddock.zoo.contribution import Contribution
 from paddock.zoo.findings import Finding
-from paddock.zoo.package_index import IndexUnreachable, PackageIndex
+from paddock.zoo.package_index import IndexUnreachable, PackageIndex, versions_on
 from paddock.zoo.requirements import check_requirements
 
 JSON = '{"files": [{"filename": "seen-1.0.tar.gz"}, {"filename": "seen-1.5-py3-none-any.whl"}, \
@@ -88,3 +89,23 @@ def test_an_index_that_does_not_answer_is_asked_once(index: str) -> None:
     for name in ("broken", "seen"):
         with pytest.raises(IndexUnreachable, match="it answered 500"):
             broken.versions(name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "page", "why"),
+    [
+        ("application/vnd.pypi.simple.v1+json", b"[" * 100_000, "nested too deeply"),
+        ("application/vnd.pypi.simple.v1+json", b'{"files": [', "not valid JSON"),
+        ("application/vnd.pypi.simple.v1+json", b'{"files": [{"filename": 3}]}', "expected form"),
+        ("application/vnd.pypi.simple.v1+json", b'{"versions": []}', "expected form"),
+        ("text/html", b"<![what]>", "not HTML"),
+    ],
+)
+def test_an_answer_that_no_index_gives(kind: str, page: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError) as caught:
+        versions_on(kind, page)
+    assert why in str(caught.value)
+    asked = PackageIndex("http://127.0.0.1:1")
+    monkeypatch.setattr(asked, "_page", lambda name: (kind, page))
+    with pytest.raises(IndexUnreachable, match=why):
+        asked.versions("seen")

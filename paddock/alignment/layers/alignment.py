@@ -16,7 +16,7 @@ from paddock.alignment.layers.collectives import compare_collectives
 from paddock.alignment.layers.comparison import Compared, OnTensor, align_parts
 from paddock.alignment.layers.operators import OperatorFinding, find_operators
 from paddock.alignment.layers.parts import PartRunner, Reference
-from paddock.alignment.layers.reproduction import write_reproduction
+from paddock.alignment.layers.reproduction import write_reproductions
 from paddock.alignment.layers.update import compare_update
 from paddock.config.recipe import Recipe
 from paddock.config.rules import arithmetic_of
@@ -61,6 +61,18 @@ class LayerAlignment:
         return not self.failures
 
     @property
+    def noisiest(self) -> Compared | None:
+        """The tensor that differs most from itself; None where nobody looked."""
+        measured = [one for one in self.compared if one.noise is not None]
+        return max(measured, key=lambda one: one.noise.whole if one.noise else 0.0, default=None)
+
+    @property
+    def deterministic(self) -> bool | None:
+        """Whether the device computes the same twice; None where nobody looked."""
+        noisiest = self.noisiest
+        return None if noisiest is None or noisiest.noise is None else noisiest.noise.whole == 0.0
+
+    @property
     def culprit(self) -> str | None:
         """The module that computes wrong numbers: an operator's where one was found, else the part."""
         if self.operators:
@@ -68,9 +80,12 @@ class LayerAlignment:
         return self.failures[0].part if self.failures else None
 
     def to_dict(self) -> dict[str, Any]:
-        facts = ("recipe", "device", "reference", "number_type", "aligned", "culprit", "reference_seconds", "seconds")
+        facts = ("recipe", "device", "reference", "number_type", "aligned", "culprit", "deterministic")
+        times = ("reference_seconds", "seconds")
+        noisiest = self.noisiest
         return {
-            **{name: getattr(self, name) for name in facts},
+            **{name: getattr(self, name) for name in (*facts, *times)},
+            "noise": asdict(noisiest.noise) if noisiest is not None and noisiest.noise is not None else None,
             "compared": len(self.compared),
             "failures": [asdict(one) for one in self.failures],
             "operators": [
@@ -145,7 +160,7 @@ def align_layers(
     if processes.world_size > 1:
         compared += compare_collectives(_exchanged_shapes(model, expected), device.name, processes)
     operators.sort(key=lambda one: -one.excess)
-    scripts = [] if folder is None else _scripts(operators, folder, device, reference)
+    scripts = [] if folder is None else write_reproductions(operators, folder, device, reference)
     return LayerAlignment(
         name,
         device.name + (", compiled" if compiled else ""),
@@ -157,18 +172,6 @@ def align_layers(
         reference_seconds,
         time.perf_counter() - started,
     )
-
-
-def _scripts(
-    operators: Sequence[OperatorFinding], folder: Path, device: DeviceAdapter, reference: DeviceAdapter
-) -> list[Path]:
-    """One for every operator that is wrong: where it is worst, and its numbers are not too many."""
-    found: dict[str, Path] = {}
-    for one in operators:
-        if one.operator not in found and len(found) < MOST_EXAMINED:
-            script = write_reproduction(one, folder, device.torch_type, reference.torch_type, device.package)
-            found |= {} if script is None else {one.operator: script}
-    return list(found.values())
 
 
 def _model(recipe: Recipe, adapter: DeviceAdapter) -> Model:

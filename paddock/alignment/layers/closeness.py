@@ -40,8 +40,9 @@ SAME = Distance(0.0, 0.0)
 FAR = Distance(math.inf, math.inf)
 
 
-def distance(found: Tensor, reference: Tensor) -> Distance:
-    """How far `found`, on any device, is from the reference. What is not finite in one alone is infinitely far."""
+def distance(found: Tensor, reference: Tensor, scale: Tensor | None = None) -> Distance:
+    """How far `found`, on any device, is from the reference, relative to the size of that or of `scale`. What is not
+    finite in one alone is infinitely far."""
     there, here = found.detach().to(reference.device), reference.detach()
     if there.shape != here.shape:
         return FAR
@@ -54,7 +55,8 @@ def distance(found: Tensor, reference: Tensor) -> Distance:
     size = float(torch.linalg.vector_norm(difference, dtype=torch.float64))
     if not math.isfinite(size):
         return FAR
-    norm, largest = float(torch.linalg.vector_norm(here, dtype=torch.float64)), float(here.abs().max())
+    whole = here if scale is None else scale.detach()
+    norm, largest = float(torch.linalg.vector_norm(whole, dtype=torch.float64)), float(whole.abs().max())
     if norm == 0.0:
         return FAR
     return Distance(size / norm, float(difference.abs().max()) / largest)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from paddock.alignment.layers.closeness import FAR, SAME, Distance, distance, move, tolerance, unremarkable
+from paddock.alignment.layers.closeness import FAR, SAME, Distance, distance, farthest, move, tolerance, unremarkable
+from paddock.alignment.layers.noise import allow_noise, measure_noise, typical
 from paddock.alignment.layers.parts import PartRunner, Reference, Step
 
 Direction = Literal["forward", "backward", "update", "collective"]
@@ -33,8 +35,8 @@ class Compared:
     """`output x`, `gradient of x`, `gradient of attention.query.weight` …"""
     distance: Distance
     allowed: Distance
-    noise: Distance = SAME
-    """What the device differs from itself by, when it computes the same once more."""
+    noise: Distance | None = None
+    """What the device differs from itself by, when it computes the same again; None where nobody looked."""
 
     @property
     def agrees(self) -> bool:
@@ -57,23 +59,38 @@ def compare_part(
     number_type: torch.dtype,
     on_tensor: OnTensor | None = None,
 ) -> list[Compared]:
-    """What the device makes of a part. Where that is more than a few roundings away, or `on_tensor` wants to know, the
-    tolerance is found by moving the reference, and the noise by letting the device compute once more."""
+    """What the device makes of a part, and what it differs from itself by. Where it is more than a few roundings away,
+    or `on_tensor` wants to know, the tolerance is found by moving the reference. Who records wants no noise, unless it
+    is what explains a difference."""
     expected, usual = _tensors(reference.steps[part]), unremarkable(number_type)
     computed = _computed(device, reference, part)
     found = _distances(computed, expected)
-    if on_tensor is None and all(one.within(usual) for one in found.values()):
-        return [_compared(part, name, found[name], usual) for name in expected]
-    moved = _distances(_computed(_Moved(reference.runner, number_type), reference, part), expected)
-    noise = _distances(_computed(device, reference, part), computed)
+    allowed, moved = dict.fromkeys(expected, usual), dict.fromkeys(expected, SAME)
+    if on_tensor is not None or not _within(found, allowed):
+        moved = _distances(_computed(_Moved(reference.runner, number_type), reference, part), expected)
+        allowed = {name: tolerance(moved[name], number_type) for name in expected}
+    noise: Mapping[str, Distance] | None = None
+    if all(one.is_zero for one in found.values()):
+        noise = found  # the reference's own bits, which chance does not hit
+    elif on_tensor is None or not _within(found, allowed):
+        noise = measure_noise(partial(_computed, device, reference, part), computed, expected)
+        usual_noise = typical(noise)
+        for name in allowed.keys() & noise.keys():
+            known = farthest([noise[name], usual_noise])
+            allowed[name] = allow_noise(allowed[name], known, moved[name], number_type)
     compared = {
-        name: _compared(part, name, found[name], tolerance(moved[name], number_type), noise[name]) for name in expected
+        name: _compared(part, name, found[name], allowed[name], None if noise is None else noise.get(name))
+        for name in expected
     }
     if on_tensor is not None:
         for name in computed:
             if name in compared:
                 on_tensor(compared[name], computed[name])
     return list(compared.values())
+
+
+def _within(found: Mapping[str, Distance], allowed: Mapping[str, Distance]) -> bool:
+    return all(one.within(allowed[name]) for name, one in found.items())
 
 
 class _Moved:
@@ -121,5 +138,5 @@ def _distances(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> d
     return {name: distance(found[name], one.to("cpu")) if name in found else FAR for name, one in expected.items()}
 
 
-def _compared(part: str, name: str, found: Distance, allowed: Distance, noise: Distance = SAME) -> Compared:
+def _compared(part: str, name: str, found: Distance, allowed: Distance, noise: Distance | None) -> Compared:
     return Compared(part, "forward" if name.startswith("output ") else "backward", name, found, allowed, noise)

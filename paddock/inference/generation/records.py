@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.documents import read_document
+from paddock.documents import parse_document, read_document
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors, no_follow, sync_directory
 
@@ -88,9 +88,11 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """None for a line that was not written to its end."""
-    try:
-        record = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+    """None for a line that was not written to its end, or is something else than what was written."""
+    if not line.endswith(b"\n"):
         return None
-    return record if isinstance(record, dict) else None
+    try:  # a text may have half of a character: it is kept as it is
+        found: dict[str, Any] = parse_document(line.decode(errors="surrogatepass"), dict[str, Any], "a result")
+    except (UnicodeDecodeError, DataError):
+        return None
+    return found

@@ -28,6 +28,8 @@ class Options:
     aten.mm,layers.1,1e-3,backward; an empty MODULE is everywhere. With ONLY, a number, that call alone is wrong."""
     broken_collectives: tuple[str, ...] = ()
     """Collectives that give wrong numbers, such as allreduce."""
+    nondeterministic: float = 0.0
+    """What sums and products differ by from one time to the next, relative to themselves."""
     float64: bool | None = None
     """Whether it has double precision; None is as the adapter of that kind says."""
     count: int = 8
@@ -50,6 +52,7 @@ if __name__ == "__main__":
         lacks=options.lacks,
         injections=tuple(map(injection, options.inject)),
         broken_collectives=options.broken_collectives,
+        nondeterministic=options.nondeterministic,
         float64=options.float64,
         count=options.count,
     )

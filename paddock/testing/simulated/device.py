@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,9 @@ class Settings:
     """The types for mixed precision, the preferred one first."""
     broken_collectives: tuple[str, ...] = ()
     """Collectives that give wrong sums or move wrong numbers, such as `allreduce`."""
+    nondeterministic: float = 0.0
+    """What numbers of a sum or a product differ by, at most and relative to themselves, from one time to the next, as
+    where many additions to one place come in any order."""
     count: int = 8
     """How many devices a machine has: each process of a job takes one."""
 
@@ -44,6 +48,7 @@ class SimulatedDevice:
         """Be another device from now on, and count from zero."""
         self.settings = settings
         self.injections = Injections(settings.injections) if settings.injections else None
+        self._chance = torch.Generator().manual_seed(0)
         self.host_reads: Counter[str] = Counter()
         """Reads of the device by the host, by operator: each waits until the device is through its queue."""
         self.waits = 0
@@ -58,6 +63,15 @@ class SimulatedDevice:
             self._check_type(result.dtype)
             return to_device(result)
         return [self.place(one) for one in result] if isinstance(result, list) else result
+
+    def disturb(self, results: Sequence[Any]) -> None:
+        """Change sums, in place, by what their order makes of them this time."""
+        for result in results:
+            if isinstance(result, Tensor) and result.is_floating_point():
+                kind = torch.promote_types(result.dtype, torch.float32)
+                noise = torch.empty(result.shape, dtype=kind, device="cpu")
+                size = self.settings.nondeterministic
+                result.copy_(result * (1.0 + noise.uniform_(-size, size, generator=self._chance)))
 
     def generator_for(self, given: torch.Generator | None) -> torch.Generator:
         if given is not None:

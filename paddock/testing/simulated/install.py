@@ -121,6 +121,7 @@ def simulated_device(
     injections: Sequence[Injection] = (),
     float64: bool | None = None,
     broken_collectives: Sequence[str] = (),
+    nondeterministic: float = 0.0,
     count: int = 8,
 ) -> Iterator[SimulatedDevice]:
     """Inside, this process has a device of that kind, and `--device NAME` means it. None of what is not told differs
@@ -131,6 +132,7 @@ def simulated_device(
         injections=tuple(injections),
         float64=float64,
         broken_collectives=tuple(broken_collectives),
+        nondeterministic=nondeterministic,
         count=count,
     )
     adapter = adapter_for(name)

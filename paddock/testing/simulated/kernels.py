@@ -30,6 +30,12 @@ OWN = ("_copy_from", "_copy_from_and_resize", "resize_", "record_stream")
 TAKES_PLACES = ("index", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 """Operators that may be told by a tensor of the host which elements they mean."""
 
+SUMS = (
+    *("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "convolution", "convolution_backward", "sum", "mean"),
+    *("embedding_dense_backward", "index_add", "index_add_", "scatter_add", "scatter_add_"),
+)
+"""Operators whose additions may come in any order."""
+
 
 class Kernels:
     """All of them, registered with torch until `remove`."""
@@ -66,6 +72,7 @@ class Kernels:
         tensors = [place for place, one in enumerate(operator._schema.arguments) if str(one.type) == "Tensor"]
         written = [_written_argument(operator, returned) for returned in operator._schema.returns]
         anywhere, reads = packet in TAKES_PLACES, packet in READING_OPERATORS
+        disturbed = device.settings.nondeterministic > 0 and packet in SUMS
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             if reads:
@@ -82,6 +89,8 @@ class Kernels:
             results = found if isinstance(found, tuple) else (found,)
             if device.injections is not None:
                 device.injections.apply(printed, results)
+            if disturbed:
+                device.disturb(results)
             placed = [
                 device.place(result) if argument is None else _settled(_find(argument, args, kwargs), result)
                 for result, argument in zip(results, written, strict=False)
