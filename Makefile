@@ -50,8 +50,9 @@ fuzz: $(VENV)/installed-dev ## Damaged inputs for every reader: make fuzz [READE
 	  $(if $(READER),,--csv benchmarks/results/fuzz.csv)
 
 FAULTS ?= 32
-chaos: $(VENV)/installed-dev ## Faults against jobs of two machines: make chaos [FAULTS=200] [SEED=1] [KINDS="kill_rank freeze_machine_1"]
-	$(BIN)/python tests/chaos/cluster.py --faults $(FAULTS) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos-cluster.csv)
+chaos: $(VENV)/installed-dev ## Faults against jobs of two machines: make chaos [FAULTS=200] [FIRST=100] [SEED=1] [KINDS="kill_rank elastic"]
+	$(BIN)/python tests/chaos/cluster.py --faults $(FAULTS) --first $(or $(FIRST),0) --seed $(or $(SEED),0) \
+	  $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos-cluster.csv)
 
 chaos-local: $(VENV)/installed-dev ## Faults against small runs: make chaos-local [FAULTS=300] [SEED=1] [KINDS="kill full_disk"]
 	$(BIN)/python tests/chaos --faults $(FAULTS) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos.csv)

@@ -151,6 +151,10 @@ class BlockReader:
         return damaged(self._path, why)
 
 
+class DamagedCheckpoint(DataError):
+    """A checkpoint that is not what was written. The one before it may be."""
+
+
 def instead_of(checkpoint: Path) -> str:
     """What to do about a checkpoint that cannot be used: there may be an earlier one of the same run."""
     here = checkpoint.absolute()
@@ -160,6 +164,6 @@ def instead_of(checkpoint: Path) -> str:
     return f"copy it again, or load an earlier checkpoint of the same run: --checkpoint.load {others[-1].parent}"
 
 
-def damaged(file: Path, why: str) -> DataError:
+def damaged(file: Path, why: str) -> DamagedCheckpoint:
     """The error of a file that is not what was written."""
-    return DataError(f"the checkpoint file {file} is damaged", why=why, fix=instead_of(file.parent))
+    return DamagedCheckpoint(f"the checkpoint file {file} is damaged", why=why, fix=instead_of(file.parent))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from paddock.checkpoint import apart
 from paddock.checkpoint.background import BackgroundWriter
+from paddock.checkpoint.blocks import DamagedCheckpoint
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.names import (
     complete_checkpoints,
@@ -89,6 +91,24 @@ class CheckpointDirectory:
         steps = self._steps()
         return steps[-1] if steps else None
 
+    def set_aside(self, path: Path) -> Path:
+        """Keep a checkpoint that cannot be read under another name, by which nobody goes on from it. Called by all
+        processes together."""
+        aside = path.with_name(f"damaged-{path.name}")
+
+        def move() -> None:
+            with disk_errors(self.path):
+                remove_checkpoint(aside)
+                os.rename(path, aside)
+            self._repair_links()
+
+        run_together(move if self._is_main else None)
+        return aside
+
+    def has_earlier(self, path: Path) -> bool:
+        """Whether there is a complete checkpoint before this one."""
+        return any(step.name < path.name for step in self._steps())
+
     def _write(
         self,
         path: Path,
@@ -138,7 +158,10 @@ class CheckpointDirectory:
         newest = self.latest()
         if newest is None:
             return
-        best = self._path(describe_checkpoint(newest).best_step)
+        try:
+            best = self._path(describe_checkpoint(newest).best_step)
+        except DamagedCheckpoint:  # whoever is to read it says so, on all processes together
+            return
         with disk_errors(self.path):
             replace_link(self.path / "latest", newest.name)
             if is_checkpoint(best):  # a run that went on from another's checkpoint may have its best there

@@ -35,7 +35,15 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from paddock.checkpoint.blocks import BlockReader, BlockWriter, FileRecord, bytes_of, damaged, instead_of
+from paddock.checkpoint.blocks import (
+    BlockReader,
+    BlockWriter,
+    DamagedCheckpoint,
+    FileRecord,
+    bytes_of,
+    damaged,
+    instead_of,
+)
 from paddock.checkpoint.headers import MAX_ELEMENTS, Header, Size, encode_header, read_header
 from paddock.devices import adapter_of
 from paddock.documents import Document, parse_document
@@ -227,7 +235,7 @@ class ShardReader(StorageReader):
             if held != math.prod(entry.size) or _overlap(entry.chunks):
                 parts = f"{len(entry.chunks)} parts with {held} numbers"
                 why = f"{name} has the shape {list(entry.size)}, and is in {parts}, which overlap or leave a gap"
-                raise DataError(f"the checkpoint {self._path} is damaged", why=why, fix=instead_of(self._path))
+                raise DamagedCheckpoint(f"the checkpoint {self._path} is damaged", why=why, fix=instead_of(self._path))
 
 
 class _Offsets(Document):

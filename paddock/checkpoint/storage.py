@@ -26,7 +26,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
 from paddock.checkpoint import apart
-from paddock.checkpoint.blocks import damaged, instead_of
+from paddock.checkpoint.blocks import DamagedCheckpoint, damaged, instead_of
 from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.names import DESCRIPTION, PARTIAL, REPLACED, is_checkpoint, remove_checkpoint
 from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
@@ -128,6 +128,12 @@ def describe_checkpoint(path: Path) -> Description:
     return _read_description(path, Description)
 
 
+def check_readable(path: Path) -> None:
+    """Raise DamagedCheckpoint, if a checkpoint's description or the headers of its files are not what was written."""
+    describe_checkpoint(path)
+    saved_tensors(path)
+
+
 def saved_tensors(path: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """Names, shapes and types of what a checkpoint holds, from its files' headers."""
     return _open(path).tensors
@@ -210,9 +216,12 @@ def _open(path: Path) -> ShardReader:
 def _read_description(path: Path, part: type[T]) -> T:
     """What `checkpoint.json` says, of the form `part`."""
     file, fix = path / DESCRIPTION, instead_of(path)
-    text = read_text(file, fix=fix, max_bytes=MAX_DESCRIPTION)
-    content = parse_document(text, dict[str, Any], str(file), fix=fix, unique=True)
-    seal = shape_json(content, _Seal, str(file), fix=fix)
+    try:
+        text = read_text(file, fix=fix, max_bytes=MAX_DESCRIPTION)
+        content = parse_document(text, dict[str, Any], str(file), fix=fix, unique=True)
+        seal = shape_json(content, _Seal, str(file), fix=fix)
+    except DataError as error:
+        raise DamagedCheckpoint(error.what, why=error.why, fix=error.fix) from None
     if seal.format != FORMAT:
         why = f"this version of Paddock reads format {FORMAT}"
         raise DataError(f"{path} has checkpoint format {seal.format}", why=why)

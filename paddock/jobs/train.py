@@ -265,6 +265,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
                 run_dir,
                 world,
                 continues=continues(recipe.checkpoint, run_dir),
+                falls_back="restart" in payload,
                 callbacks=[*callbacks_kept(payload["callbacks"]), PipelineTimes(), stragglers, *others],
                 stop_requested=lambda: stop.requested,
             )

@@ -267,11 +267,12 @@ class Council:
             else:
                 self._give(phase="over", error=error_to_json(MachineError(f"{name} was stopped")))
         elif blamed is None and self._gone:
-            self._after_loss(now, self._gone[0])
+            gone = f"{self._gone[0]} has gone: nothing was heard of it for {self.policy.timeout:g} s"
+            self._after_loss(now, gone)
         elif blamed is not None or failed:
             self._after_failure(now, blamed or failed[0])
-        else:  # somebody left, and did not say why
-            self._begin_round(now, "a machine began anew")
+        else:  # somebody was out of touch for a while, and heard again before it was missed
+            self._after_loss(now, "a machine lost touch with the others for a while, and ended the attempt")
 
     def _was_stopped(self, key: str) -> bool:
         """Whether a machine was asked to end, and has not saved: its processes did, or its launcher itself."""
@@ -283,8 +284,7 @@ class Council:
         assert ending is not None
         return ending
 
-    def _after_loss(self, now: float, name: str) -> None:
-        what = f"{name} has gone: nothing was heard of it for {self.policy.timeout:g} s"
+    def _after_loss(self, now: float, what: str) -> None:
         if self.policy.elastic:  # costs a machine, not a restart
             self._begin_round(now, what)
         elif self.orders.restarts < self.policy.max_restarts:

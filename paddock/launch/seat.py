@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import MachineError, UserError, bad_value
-from paddock.launch.council import Council, Ending, Orders, Policy, Word
+from paddock.launch.council import SECONDS_TO_MEET, Council, Ending, Orders, Policy, Word
 from paddock.launch.keeper import NODE, NODES, ORDERS, POLICY, SECONDS_BETWEEN_LOOKS
 from paddock.launch.membership import REFUSALS, SAME_COMMAND, differences, tell_of_refusals
 from paddock.messages import error_from_json
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 SECONDS_TO_SAY_GOODBYE = 5
+SECONDS_TO_CONNECT = 1
+"""Before another try: a first packet that is lost is sent again ever more rarely, long after the network is back."""
 
 
 class Seat:
@@ -127,7 +130,7 @@ class RemoteSeat(Seat):
 
     def _exchange(self, patience: float | None, closing: threading.Event) -> None:
         try:
-            store = self._connect(patience)
+            store = self._connect(None) if patience is None else self._connect_again(patience, closing)
             agreed = store.compare_set(POLICY, "", self.policy.to_json()).decode()
             _check_policy(Policy.from_json(agreed), self.policy)
             key, beat = str(store.add(NODES, 1)), 0
@@ -147,6 +150,19 @@ class RemoteSeat(Seat):
             if self._closing is closing:
                 self._broken = error
 
+    def _connect_again(self, patience: float, closing: threading.Event) -> TCPStore:
+        """A client of a store that was there before, and may be out of reach for a while."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                store = self._connect(SECONDS_TO_CONNECT)
+            except UserError:
+                if time.monotonic() > deadline or self._closing is not closing:
+                    raise
+            else:
+                store.set_timeout(timedelta(seconds=SECONDS_TO_MEET))
+                return store
+
     @property
     def orders(self) -> Orders:
         return self._orders
@@ -154,6 +170,17 @@ class RemoteSeat(Seat):
     @property
     def is_cut_off(self) -> bool:
         return self._broken is not None or time.monotonic() - self._heard > self.policy.timeout
+
+    def ends(self, number: int) -> bool:
+        ends = super().ends(number)
+        if ends and self.is_cut_off:
+            for_how_long = "" if self._broken is not None else f" for {self.policy.timeout:g} s"
+            print(
+                f"nothing is heard of the place where the machines meet, machine 0{for_how_long}: ending this attempt",
+                file=sys.stderr,
+                flush=True,
+            )
+        return ends
 
     def close(self) -> None:
         self.say(phase="left")
@@ -164,7 +191,7 @@ class RemoteSeat(Seat):
     def report(self, ending: Ending) -> Orders:
         if self.is_cut_off:  # the others have ended the attempt, for want of this machine
             self._come_again()
-            return self._orders
+            return replace(self._orders, cause="machine 0 was out of reach for a while", restarts=0)
         return super().report(ending)
 
     def _look(self) -> Orders:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from paddock.checkpoint.blocks import DamagedCheckpoint
 from paddock.checkpoint.changes import list_changes
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.huggingface import holds_weights, load_weights
 from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
 from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
-from paddock.checkpoint.storage import describe_checkpoint
+from paddock.checkpoint.storage import check_readable, describe_checkpoint, run_together
 from paddock.checkpoint.stored_run import source_path
 from paddock.checkpoint.tensors import MODEL, tensors_of
 from paddock.models.build import build_engine, initialize_engine
@@ -78,10 +80,12 @@ class TrainingRun:
         world: World,
         *,
         continues: bool = False,
+        falls_back: bool = False,
         callbacks: Sequence[Callback] = (),
         stop_requested: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`continues`: whether it goes on in its own directory, if that has a checkpoint. `stop_requested` says by
+        """`continues`: whether it goes on in its own directory, if that has a checkpoint; `falls_back`: from the one
+        before it, if the newest cannot be read, as nobody is there to decide. `stop_requested` says by
         whom the run is asked to stop, if it is."""
         self.recipe, self.batch, self.layout = recipe, arithmetic.batch, arithmetic.layout
         self.run_dir, self.world = run_dir, world
@@ -119,7 +123,7 @@ class TrainingRun:
         self.data_position = describe_position(recipe.train.seed, self.task.fingerprint())
         self.changes: list[str] = []
         """What is otherwise than in the run that it goes on with."""
-        self.begun_from = self._load(continues)
+        self.begun_from = self._load(continues, falls_back)
         self.begun_step = self.progress.step
 
     def stop(self, reason: str) -> None:
@@ -170,15 +174,14 @@ class TrainingRun:
             POSITION: self.data_position,
         }
 
-    def _load(self, continues: bool) -> str:
+    def _load(self, continues: bool, falls_back: bool) -> str:
         """Bring in what the recipe says the run begins from; returns a description of it."""
         settings, engine = self.recipe.checkpoint, self.engine
         if self.ema is not None:
             self.ema.restart()
         seed = f"initial weights, seed {self.recipe.train.seed}"
         if continues:
-            path = self.checkpoints.latest()
-            return self._resume(path) if path is not None else f"{seed} ({self.run_dir} has no checkpoint yet)"
+            return self._go_on(falls_back) or f"{seed} ({self.run_dir} has no checkpoint yet)"
         if settings.load is None:
             return seed
         source = source_path(settings.load)
@@ -195,6 +198,26 @@ class TrainingRun:
         if self.ema is not None:
             self.ema.restart()
         return "; ".join(told)
+
+    def _go_on(self, falls_back: bool) -> str | None:
+        """Where the newest checkpoint in the run's own directory stands, or the one before those that cannot be read;
+        None if there is none at all."""
+        while (path := self.checkpoints.latest()) is not None:
+            if not falls_back or not self.checkpoints.has_earlier(path):
+                return self._resume(path)
+            try:
+                run_together(partial(check_readable, path))  # alone, a process would leave the others reading
+                return self._resume(path)
+            except DamagedCheckpoint as error:
+                aside = self.checkpoints.set_aside(path)
+                if self.world.is_main:
+                    why = f" ({error.why})" if error.why else ""
+                    print(
+                        f"warning: {error.what}{why}: it is now {aside}, and the run goes on from the one before it",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+        return None
 
     def _resume(self, path: Path) -> str:
         """Go on where a checkpoint of ours stands."""

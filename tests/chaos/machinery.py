@@ -4,6 +4,7 @@ own."""
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -19,7 +20,8 @@ from pathlib import Path
 
 MARK = "CHAOS_MARK"
 """The variable by which every process of an attempt is known."""
-_NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x20000, 0x10000000, 0x40000000
+_NEW_MOUNTS, _NEW_NAMES, _NEW_USER, _NEW_NETWORK = 0x20000, 0x4000000, 0x10000000, 0x40000000
+_NAMESPACES = Path("/run/netns")
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 _LISTENS, _IS_CONNECTED = "0A", "01"
 _READ_ONLY, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE, _DETACH = 1, 32, 4096, 16384, 1 << 18, 2
@@ -43,10 +45,22 @@ def isolate() -> str | None:
             Path("/proc/self/gid_map").write_text(f"0 {group} 1")
         _call("mount", b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
         mount_memory(Path("/dev/shm"), None)  # what runs leave there is theirs
+        with suppress(OSError):  # names of networks that only this process sees, and that go with it
+            _NAMESPACES.mkdir(exist_ok=True)
+            mount_memory(_NAMESPACES, None)
         set_loopback(up=True)
     except OSError as error:
         return f"no mounts of its own: {error.strerror}"
     return None
+
+
+def enter_host(namespace: str, name: str) -> None:
+    """Let this process be on another machine, as far as the network is concerned."""
+    place = os.open(_NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    _call("setns", place, _NEW_NETWORK)
+    os.close(place)
+    _call("unshare", _NEW_NAMES)
+    socket.sethostname(name)
 
 
 def set_loopback(*, up: bool) -> None:
@@ -82,6 +96,18 @@ def mount_memory(place: Path, size: int | None) -> None:
 def resize_memory(place: Path, size: int) -> None:
     """Make room on such a disk."""
     _call("mount", b"none", os.fsencode(place), b"tmpfs", _REMOUNT, f"size={size}".encode())
+
+
+def leave_room(place: Path, room: int) -> None:
+    """Make such a disk so small that `room` bytes of it are free, while somebody may be writing."""
+    while True:
+        disk = os.statvfs(place)
+        try:
+            resize_memory(place, (disk.f_blocks - disk.f_bfree) * disk.f_frsize + room)
+            return
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # it has become fuller meanwhile
+                raise
 
 
 def mount_read_only(place: Path) -> None:

@@ -98,6 +98,41 @@ class TestOnOneMachine:
         assert "going on" not in capfd.readouterr().err
         assert not (tmp_path / "run" / "attempts" / "2").exists()
 
+    def test_checkpoints_that_cannot_be_read_are_set_aside_for_those_before_them(
+        self,
+        tmp_path: Path,
+        undisturbed: list[float],
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        """Each by another damage, in one attempt after the other."""
+        faults = ["byte:3:1:0", "kill:3:1:0", "truncate:4:1:1", "kill:4:1:1", "description:5:0:2", "kill:5:0:2"]
+        monkeypatch.setenv("FAULTS", ",".join(faults))
+        kept = ["--checkpoint.every", "1", "--checkpoint.keep", "None"]
+        assert self.train(tmp_path / "run", "--max-restarts", "3", *kept) == 0
+        assert losses(tmp_path / "run") == undisturbed
+        said = capfd.readouterr().err
+        checkpoints = tmp_path / "run" / "checkpoints"
+        aside = sorted(checkpoints.glob("damaged-*"))
+        assert len(aside) == 3
+        for place in aside:
+            assert f"it is now {place}, and the run goes on from the one before it" in said
+        assert "are not those that were written" in said and "were written): it is now" in said
+
+    @pytest.mark.slow
+    def test_a_hang_is_an_error_that_another_attempt_may_not_meet(
+        self,
+        tmp_path: Path,
+        undisturbed: list[float],
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setenv("FAULTS", "hang:5:1:0")
+        assert self.train(tmp_path / "run", "--max-restarts", "1", "--train.hang-timeout", "10") == 0
+        assert losses(tmp_path / "run") == undisturbed
+        said = capfd.readouterr().err
+        assert "the job hangs: nothing has moved" in said and "(restart 1 of 1)" in said
+
     def test_one_process_alone_is_looked_after_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FAULTS", "kill:5:0:0")
         assert run([*ARGUMENTS, "--run-dir", str(tmp_path / "run"), "--max-restarts", "1"]) == 0

@@ -6,14 +6,18 @@ What the guide to clusters does on two machines (training, evaluating, generatin
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from paddock.errors import MachineError
 from paddock.testing.hosts import Host, hosts
+from paddock.testing.processes import wait_for
 from paddock.testing.tiny import TINY, losses
 
 pytestmark = pytest.mark.usefixtures("network")
@@ -50,3 +54,103 @@ def test_four_machines_in_three_dimensions(each: int, trained_run: Path, tmp_pat
     with hosts(4, delay=0.002) as machines:
         on_hosts(machines, tmp_path, "train", *TINY, "--run-dir", "run", *TENSOR_AND_PIPELINE, each=each)
     same(tmp_path / "run", trained_run)
+
+
+class CutJob:
+    """A job of two machines that may go on after a fault, and waits after its fourth step until it is let go on."""
+
+    def __init__(self, machines: list[Host], folder: Path, timeout: int) -> None:
+        self.machines, self.folder, self.timeout = machines, folder, timeout
+        self.run_dir = folder / "run"
+        self.launchers = [self.start(0), self.start(1)]
+        wait_for(lambda: (self.run_dir / "at-4").exists() or any(one.poll() is not None for one in self.launchers))
+        assert (self.run_dir / "at-4").exists(), [one.communicate() for one in self.launchers]
+
+    def start(self, machine: int) -> subprocess.Popen[str]:
+        begin = "import faulty; from paddock.cli.main import main; main()"
+        command = [sys.executable, "-c", begin, "train", *TINY, "--run-dir", "run", "--train.callbacks", "Faulty"]
+        command += ["--nnodes", "2", "--node-rank", str(machine), "--master-addr", self.machines[0].address]
+        command += ["--max-restarts", "2", "--node-timeout", str(self.timeout), "--checkpoint.load", "auto"]
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+        environment = os.environ | {"PYTHONPATH": path, "FAULTS": "hold:4:0:*"}
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        return self.machines[machine].start(command, cwd=self.folder, env=environment, **pipes)
+
+    def go_on(self) -> None:
+        (self.run_dir / "go-4").touch()
+
+    def end(self) -> tuple[list[int], list[str]]:
+        """Exit codes of the launchers, and what they said."""
+        said = [launcher.communicate()[1] for launcher in self.launchers]
+        return [launcher.returncode for launcher in self.launchers], said
+
+    @property
+    def attempts(self) -> list[str]:
+        return sorted(path.name for path in (self.run_dir / "attempts").iterdir())
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[list[Host]]:
+    with hosts(2) as machines:
+        yield machines
+
+
+def read_until(launcher: subprocess.Popen[str], words: str) -> str:
+    """What a launcher says, until it says this."""
+    assert launcher.stderr is not None
+    said = []
+    while not said or words not in said[-1]:
+        said.append(launcher.stderr.readline())
+        assert said[-1], "".join(said)
+    return "".join(said)
+
+
+@pytest.mark.slow
+def test_a_link_that_is_down_for_a_moment_costs_nothing(
+    two_hosts: list[Host], trained_run: Path, tmp_path: Path
+) -> None:
+    job = CutJob(two_hosts, tmp_path, timeout=60)
+    two_hosts[1].cut()
+    job.go_on()
+    time.sleep(2)
+    two_hosts[1].mend()
+    codes, said = job.end()
+    assert (codes, job.attempts) == ([0, 0], ["1"]), said
+    same(job.run_dir, trained_run)
+
+
+@pytest.mark.slow
+def test_a_link_that_is_down_until_both_sides_have_noticed_costs_an_attempt(
+    two_hosts: list[Host], trained_run: Path, tmp_path: Path
+) -> None:
+    job = CutJob(two_hosts, tmp_path, timeout=8)
+    two_hosts[1].cut()
+    read_until(job.launchers[1], "machine 0 for 8 s: ending this attempt")
+    two_hosts[1].mend()
+    job.go_on()
+    codes, said = job.end()
+    assert codes == [0, 0], said
+    assert "going on from the newest checkpoint (restart 1 of 2)" in said[0]
+    assert "for a while: going on from the newest checkpoint" in said[1] or "for a while, and ended" in said[1]
+    assert job.attempts == ["1", "2"]
+    same(job.run_dir, trained_run)
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_cut_off_for_good_ends_and_names_machine_0_and_a_fresh_one_takes_its_place(
+    two_hosts: list[Host], trained_run: Path, tmp_path: Path
+) -> None:
+    job = CutJob(two_hosts, tmp_path, timeout=3)
+    two_hosts[1].cut()
+    _, said = job.launchers[1].communicate()
+    assert job.launchers[1].returncode == MachineError.exit_code, said
+    assert f"the place where the machines meet has gone: machine 0 ({two_hosts[0].address}, port" in said
+    assert "start the same command" in said or "paddock resume" in said
+    assert job.launchers[0].poll() is None  # it waits for another machine 1
+    two_hosts[1].mend()
+    job.go_on()
+    job.launchers[1] = job.start(1)
+    codes, told = job.end()
+    assert codes == [0, 0], told
+    assert "machine 1 has gone: nothing was heard of it for 3 s: going on" in told[0]
+    same(job.run_dir, trained_run)

@@ -106,6 +106,19 @@ def test_restarts_are_counted_and_run_out() -> None:
     assert "it was restarted 2 times (--max-restarts)" in str(error_from_json(orders.error or {}))
 
 
+def test_a_machine_that_leaves_and_comes_again_and_again_uses_up_the_restarts() -> None:
+    """It is heard before it counts as lost, and all have ended because of the others."""
+    job = Job(0, 1, max_restarts=2)
+    for attempt in range(3):
+        assert job.works().restarts == attempt
+        job.ends("1", "2", kind="ended")
+        orders = job.passes()
+    assert (orders.phase, orders.restarts) == ("over", 2)
+    error = error_from_json(orders.error or {})
+    assert isinstance(error, MachineError) and "a machine lost touch with the others" in error.what
+    assert "it was restarted 2 times (--max-restarts)" in error.why
+
+
 def test_the_same_error_at_the_same_step_is_not_tried_a_third_time() -> None:
     job = Job(0, max_restarts=10)
     for step in (3, 4, 4):

@@ -1,0 +1,136 @@
+"""What a campaign over several machines writes down: a row for each fault, as soon as it is known, and the times by
+kind. A campaign may be interrupted and go on: what has a row is not done again."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+TIMES = ("detected", "first_step")
+
+
+@dataclass
+class Verdict:
+    """What came of a fault."""
+
+    number: int
+    kind: str
+    fault: str
+    outcome: str = ""
+    """`recovered` by itself, `resumed` when it was started again, `unaffected`, `late`, `lost` or `skipped`."""
+    codes: list[int | None] = field(default_factory=list)
+    """What the launchers of machines 0 and 1 ended with."""
+    attempts: int = 0
+    detected: float | None = None
+    """Seconds from the fault until a launcher said that the attempt has ended, or is being ended; or ended itself."""
+    first_step: float | None = None
+    """Seconds from the fault to the end of the first step after it; where all launchers had ended and the campaign
+    began them again, from then on."""
+    wrong: list[str] = field(default_factory=list)
+    seed: int = 0
+    timeout: float = 0.0
+    """Seconds of silence after which whatever the fault met counts as lost."""
+    seconds: float = 0.0
+    """What it all took, undisturbed part and end included."""
+    torch: str = ""
+
+    @property
+    def is_bad(self) -> bool:
+        return self.outcome in ("lost", "late")
+
+    def judge_times(self, first_step_limit: float) -> None:
+        """A fault that was known too late, or cost too long, is no better than one that was not mended."""
+        late = []
+        for name, limit in (("detected", 2 * self.timeout), ("first_step", first_step_limit)):
+            value = getattr(self, name)
+            if value is not None and value > limit:
+                late.append(f"{name} after {value:.1f} s, where {limit:.1f} s are allowed")
+        self.wrong += late
+        if late and self.outcome != "lost":
+            self.outcome = "late"
+
+    def row(self) -> dict[str, object]:
+        row = asdict(self)
+        row["codes"], row["wrong"] = " ".join(map(str, self.codes)), "; ".join(self.wrong)
+        return row | {name: round(row[name], 2) for name in (*TIMES, "seconds") if row[name] is not None}
+
+
+COLUMNS = tuple(one.name for one in fields(Verdict))
+
+
+class Ledger:
+    """The rows of a file, to which others are added; without a path, of this process alone."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: list[dict[str, str]] = []
+        if path is not None and path.exists() and path.stat().st_size:
+            self.rows = list(self._read(path))
+
+    @staticmethod
+    def _read(path: Path) -> Iterator[dict[str, str]]:
+        with open(path, encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise SystemExit(f"{path} is of another campaign: its columns are not {','.join(COLUMNS)}")
+            yield from reader
+
+    def has(self, seed: int, number: int) -> bool:
+        return any((row["seed"], row["number"]) == (str(seed), str(number)) for row in self.rows)
+
+    def of(self, seed: int) -> list[dict[str, str]]:
+        return [row for row in self.rows if row["seed"] == str(seed)]
+
+    def add(self, verdict: Verdict) -> None:
+        row = verdict.row()
+        self.rows.append({name: "" if value is None else str(value) for name, value in row.items()})
+        if self.path is None:
+            return
+        with open(self.path, "a", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+            if not stream.tell():
+                writer.writeheader()
+            writer.writerow(row)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def run_faults(numbers: Iterable[int], seed: int, fault: Callable[[int], Verdict], ledger: Ledger) -> Iterator[Verdict]:
+    """One after the other, but those that have a row."""
+    for number in numbers:
+        if not ledger.has(seed, number):
+            verdict = fault(number)
+            ledger.add(verdict)
+            yield verdict
+
+
+def distribution(rows: list[dict[str, str]]) -> list[dict[str, object]]:
+    """Of the seconds to know of a fault and to the first step after it, by kind and of all kinds together."""
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    found: list[dict[str, object]] = []
+    for name in TIMES:
+        for kind in (*kinds, "all"):
+            values = sorted(float(row[name]) for row in rows if row[name] and kind in (row["kind"], "all"))
+            if values:
+                p50, p90 = (values[math.ceil(share * len(values)) - 1] for share in (0.5, 0.9))
+                counts = {"count": len(values), "p50": p50, "p90": p90, "max": values[-1]}
+                found.append({"what": name, "kind": kind, **counts})
+    return found
+
+
+def outcomes(rows: list[dict[str, str]]) -> Iterator[str]:
+    """In words, by kind."""
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        came = [row["outcome"] for row in rows if row["kind"] == kind]
+        yield f"{kind:<20} " + ", ".join(f"{came.count(one)} {one}" for one in dict.fromkeys(came))
+
+
+def write_times(times: list[dict[str, object]], path: Path) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, ["what", "kind", "count", "p50", "p90", "max"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(times)

@@ -1,0 +1,85 @@
+"""What a campaign over several machines writes down: it goes on where it was interrupted, and judges times."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # a script's modules find each other beside it
+records = importlib.import_module("cluster_records")
+
+
+def fault(number: int) -> Any:
+    """As if a fault had been made."""
+    kind = "kill_rank" if number % 2 == 0 else "stop"
+    verdict = records.Verdict(number, kind, "a fault", "recovered", [0, 0], 2, 1.5 + number, 4.0 + number)
+    verdict.seed, verdict.timeout, verdict.seconds, verdict.torch = 7, 5.0, 9.876, "2"
+    return verdict
+
+
+def part(path: Path, *numbers: int, seed: int = 7) -> list[int]:
+    """The faults that are made when a part of a campaign is asked for."""
+    return [verdict.number for verdict in records.run_faults(numbers, seed, fault, records.Ledger(path))]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_parts_of_a_campaign_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    assert part(path, 0) == [0]
+    assert part(path, 0, 1) == [1]
+    assert part(path, 1) == []
+    first, second = rows(path)
+    assert (first["number"], second["number"]) == ("0", "1")
+    assert first["codes"] == "0 0" and (first["seed"], first["timeout"], first["seconds"]) == ("7", "5.0", "9.88")
+    assert part(path, 0, seed=8) == [0]  # another campaign's
+
+
+def test_a_row_is_on_the_disk_before_the_next_fault(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    seen = []
+
+    def watched(number: int) -> Any:
+        seen.append(len(rows(path)) if path.exists() else 0)
+        return fault(number)
+
+    list(records.run_faults(range(3), 7, watched, records.Ledger(path)))
+    assert seen == [0, 1, 2]
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit, match="of another campaign"):
+        records.Ledger(path)
+    assert path.read_text() == "a,b\n1,2\n"
+
+
+def test_times_are_told_by_kind(tmp_path: Path) -> None:
+    ledger = records.Ledger(None)
+    list(records.run_faults(range(10), 7, fault, ledger))
+    times = {(row["what"], row["kind"]): row for row in records.distribution(ledger.of(7))}
+    assert times["detected", "all"] == {
+        **{"what": "detected", "kind": "all", "count": 10},
+        **{"p50": 5.5, "p90": 9.5, "max": 10.5},
+    }
+    assert [times["first_step", "stop"][name] for name in ("count", "p50", "p90", "max")] == [5, 9.0, 13.0, 13.0]
+
+
+@pytest.mark.parametrize(
+    ("detected", "first_step", "outcome"), [(10.0, 60.0, "recovered"), (10.5, 20.0, "late"), (1.0, 61.0, "late")]
+)
+def test_what_comes_too_late_is_seen(detected: float, first_step: float, outcome: str) -> None:
+    verdict = fault(0)
+    verdict.detected, verdict.first_step = detected, first_step
+    verdict.judge_times(60)
+    assert verdict.outcome == outcome
+    assert verdict.is_bad == (outcome == "late")
