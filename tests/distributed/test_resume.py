@@ -12,10 +12,14 @@ from paddock.cli.check import resume_summary
 from paddock.cli.main import run
 from paddock.config.load import save_recipe
 from paddock.errors import CheckFailed
-from paddock.testing.layouts import small_recipe
+from paddock.testing.layouts import small_recipe, small_t5
 from paddock.testing.tiny import paddock
 
 SHORT = ["--steps", "30", "--checkpoint.every", "2", "--json"]  # so many that it is not done before the kill
+
+
+ONEDNN = ["--device.products", "onednn", "--model.hidden", "128"]
+"""Products that torch would not leave to that library by itself, and that are large enough to be."""
 
 
 @pytest.fixture
@@ -25,13 +29,19 @@ def recipe_file(tmp_path: Path) -> Path:
 
 
 def test_in_the_same_layout_all_is_bit_equal(recipe_file: Path) -> None:
-    result = paddock("check", "resume", str(recipe_file), *SHORT, OMP_NUM_THREADS="1")
+    result = paddock("check", "resume", str(recipe_file), *SHORT, *ONEDNN, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["agrees"] and answer["exact"] and answer["largest_difference"] == 0.0 and answer["steps"] == 30
     between, saving = answer["kills"]
     assert 3 <= between["step"] < 30 and between["resumes_from"] in range(2, 30, 2)  # a busy machine kills late
     assert "saving step 4" in saving["moment"] and saving["resumes_from"] in range(2, 30, 2)
+
+
+@pytest.mark.slow
+def test_two_stacks_of_layers_go_on_in_another_layout(tmp_path: Path) -> None:
+    save_recipe(small_t5("t5", model={"dropout": 0.1}), tmp_path / "small.yaml")
+    test_in_another_layout_it_agrees(tmp_path / "small.yaml")
 
 
 @pytest.mark.slow

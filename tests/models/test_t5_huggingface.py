@@ -105,6 +105,18 @@ def test_import_gives_their_outputs_losses_and_gradients(kind: str, tmp_path: Pa
 
 
 @each
+def test_the_loss_is_that_which_they_compute_from_labels(kind: str, tmp_path: Path) -> None:
+    """They shift the labels to the right themselves, and divide by how many count."""
+    theirs, given = reference(kind, tmp_path), batch()
+    there = torch.arange(70) < LENGTHS.unsqueeze(-1)
+    start = torch.zeros(len(LENGTHS), 1, dtype=torch.long)
+    shifted = torch.cat([start, given["labels"][:, :-1]], 1).masked_fill_(given["labels"].roll(1, 1) == -100, 0)
+    their_loss = theirs(input_ids=given["tokens"], attention_mask=there.long(), labels=given["labels"]).loss
+    loss = imported(tmp_path)(**{**given, "decoder_tokens": shifted}) / (given["labels"] != -100).sum()
+    torch.testing.assert_close(loss, their_loss, atol=1e-5, rtol=1e-5)
+
+
+@each
 def test_export_is_read_by_transformers(kind: str, tmp_path: Path) -> None:
     config = from_huggingface_config(
         {**KINDS[kind][0](**SIZES, **OTHER, **KINDS[kind][2]).to_dict(), "tie_word_embeddings": kind == "t5 v1.0"}
