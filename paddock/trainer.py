@@ -238,21 +238,25 @@ class Trainer:
 
         return History(self._run("history"))
 
-    def align(self, reference: Trainer | str | Path, *, tolerance: float = 0.01) -> Alignment:
+    def align(
+        self, reference: Trainer | str | Path, *, tolerance: float = 0.01, allow_differences: bool = False
+    ) -> Alignment:
         """Its newest run compared with a reference: another trainer's, a run directory, or a log of another program.
         They are aligned if losses and final metrics are no further apart than the tolerance, which is relative. Runs
-        of different seeds, data or recipes are an error.
+        of different seeds, data or recipes are an error, unless differences are allowed.
 
         >>> trainer.align("runs/reference").save("report.html")
         """
         check_type("tolerance", tolerance, float, int)
+        check_type("allow_differences", allow_differences, bool)
         other = reference._run("align") if isinstance(reference, Trainer) else reference
         check_type("reference", other, str, Path)
         from paddock.alignment.comparison.runs import Settings
         from paddock.jobs.align import align_runs
         from paddock.reporting.aligned import Alignment
 
-        return Alignment(align_runs([str(self._run("align")), str(other)], Settings(tolerance=tolerance), None))
+        settings = Settings(tolerance=tolerance, allow_differences=allow_differences)
+        return Alignment(align_runs([str(self._run("align")), str(other)], settings, None))
 
     @property
     def model(self) -> nn.Module:

@@ -22,6 +22,7 @@ from paddock.checkpoint.tensors import (
     load_optimizer_state,
     named_parameters,
     prefix_of_weights,
+    state_of,
     sync_duplicates,
     tensors_of,
 )
@@ -77,11 +78,12 @@ def check_checkpoint(path: Path, config: ModelConfig, *, new_heads: bool) -> Non
     saved = saved_tensors(path)
     found = compare_heads(path, config, saved, new_heads=new_heads)
     with torch.device("meta"):
-        whole = build_model(config).state_dict()
+        whole = build_model(config)
     prefix = prefix_of_weights(saved) if new_heads else MODEL
-    wanted = {prefix + name: tensor for name, tensor in whole.items() if name not in found.missing}
+    lacking = {prefix + name for name in found.missing}
+    wanted = {name: tensor for name, tensor in state_of(whole, prefix).items() if name not in lacking}
     others = _of_others(saved, prefix, [*found.missing, *found.unexpected])
-    check_names(path, wanted, {name: entry for name, entry in saved.items() if name not in others})
+    check_names(path, wanted, {name: entry for name, entry in saved.items() if name in wanted or name not in others})
 
 
 def compare_heads(path: Path, config: ModelConfig, saved: Saved, *, new_heads: bool = False) -> IncompatibleKeys:

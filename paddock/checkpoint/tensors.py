@@ -25,12 +25,21 @@ Saved = Mapping[str, tuple[torch.Size, torch.dtype]]
 
 def tensors_of(models: Sequence[nn.Module], optimizer: Optimizer | None, prefix: str = MODEL) -> dict[str, Tensor]:
     """`model.<name>` for parameters and buffers, `optimizer.<kind>.<name>` for the optimizer's state."""
-    tensors = {prefix + name: tensor for model in models for name, tensor in model.state_dict().items()}
+    tensors = {name: tensor for model in models for name, tensor in state_of(model, prefix).items()}
     if optimizer is not None:
         for name, parameter in _named(models).items():
             for kind, value in optimizer.state.get(parameter, {}).items():
                 tensors[f"{OPTIMIZER}{kind}.{name}"] = value
     return tensors
+
+
+def state_of(model: nn.Module, prefix: str) -> dict[str, Tensor]:
+    """Parameters and buffers under their names in a checkpoint. A weight that has two names is there once; what is
+    counted has no average, and stands where the model's own is."""
+    first = {name for name, _ in model.named_parameters()}
+    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
+    state = {name: tensor for name, tensor in model.state_dict().items() if name not in again}
+    return {(prefix if tensor.is_floating_point() else MODEL) + name: tensor for name, tensor in state.items()}
 
 
 def prefix_of_weights(saved: Collection[str]) -> str:

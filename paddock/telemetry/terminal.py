@@ -22,9 +22,11 @@ def stderr_console() -> Console:
     """A console on standard error; standard output is for results.
 
     `force_terminal` is what the stream itself says: FORCE_COLOR may colour a log, but must not draw live
-    bars into it.
+    bars into it. In a notebook, lines are lines too, one under the other as those of other processes are: rich would
+    make a paragraph of HTML of each.
     """
-    return Console(stderr=True, force_terminal=sys.stderr.isatty(), highlight=False, emoji=False)
+    is_terminal = sys.stderr.isatty()
+    return Console(stderr=True, force_terminal=is_terminal, force_jupyter=False, highlight=False, emoji=False)
 
 
 def is_interactive(console: Console) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 
 import pytest
 from rich.console import Console
 
 from paddock.telemetry import terminal as module
-from paddock.telemetry.terminal import byte_progress_bar, progress_bar
+from paddock.telemetry.terminal import byte_progress_bar, print_line, progress_bar, stderr_console
 
 
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +49,12 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         progress(1_000_000)
     assert "merging" in terminal.getvalue() and "1.0/2.0 MB" in terminal.getvalue()
     assert capsys.readouterr() == ("", "")
+
+
+def test_lines_in_a_notebook_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where rich would make HTML of each."""
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
+    assert Console().is_jupyter and not stderr_console().is_jupyter
+    print_line(stderr_console(), "step 1/4  loss 7.9")
+    assert capsys.readouterr() == ("", "step 1/4  loss 7.9\n")

@@ -21,15 +21,17 @@ class Outputs:
 
 
 class Regression(nn.Module):
-    """Takes its batch by name; two layers share their weight, and a buffer goes along."""
+    """Takes its batch by name; two layers share their weight, and two buffers go along, of which one counts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 1)
         self.second.weight = self.first.weight
         self.register_buffer("scale", torch.tensor([2.0]))
+        self.register_buffer("passes", torch.tensor(0))
 
     def forward(self, x: Tensor, index: Tensor) -> dict[str, Tensor]:
+        self.passes += self.training
         found = self.last(torch.tanh(self.second(torch.tanh(self.first(x * self.scale))))).squeeze(-1)
         return {"logits": found, "loss": F.mse_loss(found, index)}
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +14,8 @@ import torch
 import paddock
 from paddock import Trainer
 from paddock.errors import ConfigError, UserError
+
+MakeTrainer = Callable[..., Any]
 
 
 def test_the_history_is_a_table_of_what_was_recorded(trained: Trainer) -> None:
@@ -88,6 +92,27 @@ def test_a_trainer_tells_what_it_is(trained: Trainer) -> None:
     assert told.endswith(f": {trained.run_dir}, done, step 4, loss {trained.history['train.loss'][4]:.4f}>")
     new = Trainer(model="bert/tiny", nproc_per_node=2)
     assert repr(new).endswith("synthetic) over 2 processes: not trained yet>")
+
+
+def test_a_run_is_compared_with_another(trained: Trainer, small: MakeTrainer, tmp_path: Path) -> None:
+    again = small(run_dir=tmp_path / "again")
+    again.train()
+    found = again.align(trained)
+    assert found.aligned and repr(found).startswith(f"aligned: {again.run_dir} beside the reference {trained.run_dir}")
+    page = found._repr_html_()
+    assert page.startswith("<pre>aligned: ") and 'src="data:image/svg+xml;base64,' in page
+    assert found.save(tmp_path / "new" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert found.save(tmp_path / "losses.svg").read_text(encoding="utf-8").startswith("<svg")
+    with pytest.raises(UserError, match=r"\.html or \.svg"):
+        found.save("report.pdf")
+    other = small(run_dir=tmp_path / "other", overrides={"train.seed": 5})
+    other.train()
+    with pytest.raises(ConfigError, match="seed: 5 and 1234"):
+        other.align(str(trained.run_dir))
+    apart = other.align(trained, allow_differences=True, tolerance=1e-9)
+    assert not apart.aligned and apart.to_dict()["beyond"] and "not aligned" in apart._repr_html_()
+    with pytest.raises(ConfigError, match="agrees with itself"):
+        trained.align(trained)
 
 
 @pytest.mark.parametrize("wanted", ["history", "model", "tokenizer"])

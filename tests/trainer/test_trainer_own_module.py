@@ -117,7 +117,7 @@ def test_accumulation_and_shuffling_take_every_sample_once_an_epoch(own: ModuleT
 
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(own: ModuleType, tmp_path: Path) -> None:
     module, samples = own.Regression(), own.make_records()
-    settings = SETTINGS | {"data.shuffle": True, "optimizer.lr": 0.003}
+    settings = SETTINGS | {"data.shuffle": True, "optimizer.lr": 0.003, "train.ema": 0.9}
     whole = Trainer(model=module, train_dataset=samples, overrides=settings, run_dir=tmp_path / "whole")
     whole.train()
     first = settings | {"train.steps": 3}
@@ -127,6 +127,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(own: ModuleType, tmp_pa
     assert losses(second) == losses(whole)
     for one, other in zip(whole.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(one, other)
+    assert whole.model.passes == second.model.passes == 6
 
 
 def test_settings_come_from_a_recipe_of_another_model_or_from_an_own_run(own: ModuleType, tmp_path: Path) -> None:
