@@ -8,6 +8,7 @@ for the metadata of all installed packages. This module knows no group by name, 
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from importlib import import_module
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _modules: dict[str, None] = {}
 """Modules outside this package that registered something in this process, in their order."""
 
+IMPORT = "PADDOCK_IMPORT"
+"""The variable of the environment that names modules, with commas between, that a recipe may name things of."""
 PROGRAM = "program:"
 """How the place of an object begins that this process alone has."""
 _lent: dict[str, Any] = {}
@@ -131,8 +134,14 @@ def _take_back(places: list[str]) -> None:
         _lent.pop(place, None)
 
 
+def admit(place: str) -> None:
+    """Let recipes name things of the module of `package.module:name`: the program that runs says so itself."""
+    remember(place.partition(":")[0])
+
+
 def object_at(place: str) -> Any:
-    """What a place names: `package.module:name`, in every process; or what this program lent."""
+    """What a place names: `package.module:name`, in every process; or what this program lent. A recipe, which may come
+    from anywhere, imports nothing by itself: whoever runs it has to admit the module."""
     if place.startswith(PROGRAM):
         if place not in _lent:
             raise ConfigError(
@@ -142,6 +151,12 @@ def object_at(place: str) -> Any:
             )
         return _lent[place]
     module, _, name = place.partition(":")
+    if module not in _modules and module not in os.environ.get(IMPORT, "").split(","):
+        raise ConfigError(
+            f"the recipe names {place}, code from outside",
+            why="a recipe alone imports nothing: whoever runs it says that its code may run",
+            fix=f"set {IMPORT}={module} if you trust it, or give it to a Trainer in Python, with the run's run_dir",
+        )
     try:
         found = import_module(module)
     except Exception as error:  # a foreign module may do anything on import
@@ -149,7 +164,6 @@ def object_at(place: str) -> Any:
         raise ConfigError(f"{place} cannot be imported", why=_first_line(error), fix=fix) from error
     if not hasattr(found, name):
         raise ConfigError(f"{module} has no {name}", fix=did_you_mean(name, list(vars(found))))
-    remember(module)
     return getattr(found, name)
 
 

@@ -6,9 +6,9 @@
         first.mend()
 
 A process of a host sees that host's interface and loopback alone, so that what meets across hosts has gone over the
-wire. Files are shared, but those in the folders that each host has as its `own`. The switch is in a namespace too:
-nothing of this machine's own network is touched. At the end all processes in the namespaces are killed, and all that
-was made is removed; what a killed test left behind goes when the next one begins.
+wire. Files are shared, but those that each host has as its `own`, and what is in such folders. The switch is in a
+namespace too: nothing of this machine's own network is touched. At the end all processes in the namespaces are killed,
+and all that was made is removed; what a killed test left behind goes when the next one begins.
 
 It needs Linux, iproute2 and root: `why_no_hosts` says what is missing, for a test to skip itself.
 """
@@ -44,7 +44,7 @@ while [ "$1" != -- ]; do mount --bind "$1" "$2" && shift 2 || exit; done
 shift
 exec "$@"
 """
-"""For a shell in a host: its name, its own folders where the shared ones are, then the command."""
+"""For a shell in a host: its name, its own folders and files where the shared ones are, then the command."""
 
 _numbers = itertools.count()
 
@@ -61,7 +61,7 @@ class Host:
     port: str
     """The switch's end of the cable, in the switch's namespace."""
     own: Mapping[Path, Path] = field(default_factory=dict)
-    """Folders that this host shares with nobody, and where what it has there can be seen from outside."""
+    """Folders and files that this host shares with nobody, and where what it has there can be seen from outside."""
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
@@ -108,7 +108,7 @@ def hosts(
     count: int, *, ipv6: bool = False, delay: float = 0.0, rate: str | None = None, own: Sequence[Path] = ()
 ) -> Iterator[list[Host]]:
     """So many machines on one switch. Between any two a frame takes `delay` seconds one way, and no cable carries more
-    than `rate`; the folders `own` are empty at first, and another one on each of them."""
+    than `rate`. What is `own` is another one on each of them: folders are empty at first, files as they are here."""
     _remove_leftovers()
     prefix = f"paddock-{os.getpid()}-{next(_numbers)}"
     switch = f"{prefix}-switch"
@@ -121,9 +121,13 @@ def hosts(
         for number in range(count):
             address = f"fd07::{number + 1}" if ipv6 else f"10.7.0.{number + 1}"
             host = Host(f"host{number}", address, f"{prefix}-host{number}", switch, f"port{number}")
-            host.own = {folder: disks / host.name / str(place) for place, folder in enumerate(own)}
-            for content in host.own.values():
-                content.mkdir(parents=True)
+            host.own = {path: disks / host.name / str(place) for place, path in enumerate(own)}
+            for path, content in host.own.items():
+                content.parent.mkdir(exist_ok=True)
+                if path.is_dir():
+                    content.mkdir()
+                else:
+                    shutil.copyfile(path, content)
             _make_namespace(stack, host.namespace)
             stack.callback(host.kill)
             _connect(stack, host, delay)

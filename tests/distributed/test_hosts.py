@@ -2,10 +2,12 @@
 and a slow network costs time and nothing else.
 
 What the guide to clusters does on two machines (training, evaluating, generating), its own test compares likewise.
+And what one machine cannot do (be reached by its name, write) is said of it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.cli.main import run
 from paddock.errors import MachineError
 from paddock.testing.hosts import Host, hosts
 from paddock.testing.processes import wait_for
@@ -25,15 +28,22 @@ pytestmark = pytest.mark.usefixtures("network")
 TENSOR_AND_PIPELINE = ["--parallel.tensor", "2", "--parallel.pipeline", "2"]
 
 
-def on_hosts(machines: Sequence[Host], folder: Path, verb: str, *arguments: str, each: int) -> list[tuple[str, str]]:
-    """Run a verb as one job over the machines; what each of them said. All must have done it."""
+PROMPTS = ["The function", "A class", "In the", "It is an error"]
+
+
+def on_hosts(
+    machines: Sequence[Host], folder: Path, *words: str, each: int, place: Sequence[str] = (), code: int = 0
+) -> list[tuple[str, str]]:
+    """Run a verb as one job over the machines; what each of them said. All must end with this exit code. Without
+    another `place` to meet it is the address of the first."""
     processes = []
     for rank, host in enumerate(machines):
-        place = ["--nnodes", str(len(machines)), "--node-rank", str(rank), "--master-addr", machines[0].address]
-        command = [sys.executable, "-m", "paddock", verb, *arguments, *place, "--nproc-per-node", str(each)]
+        own = [*(place or ("--master-addr", machines[0].address)), "--nproc-per-node", str(each)]
+        own += [] if "--node-ips" in own else ["--nnodes", str(len(machines)), "--node-rank", str(rank)]
+        command = [sys.executable, "-m", "paddock", *words, *own]
         processes.append(host.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     said = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(machines), said
+    assert [process.returncode for process in processes] == [code] * len(machines), said
     return said
 
 
@@ -49,10 +59,9 @@ def test_a_slow_network_changes_nothing(trained_run: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("each", [1, 2])
-def test_four_machines_in_three_dimensions(each: int, trained_run: Path, tmp_path: Path) -> None:
+def test_a_part_of_the_model_on_each_of_four_machines(trained_run: Path, tmp_path: Path) -> None:
     with hosts(4, delay=0.002) as machines:
-        on_hosts(machines, tmp_path, "train", *TINY, "--run-dir", "run", *TENSOR_AND_PIPELINE, each=each)
+        on_hosts(machines, tmp_path, "train", *TINY, "--run-dir", "run", *TENSOR_AND_PIPELINE, each=1)
     same(tmp_path / "run", trained_run)
 
 
@@ -154,3 +163,63 @@ def test_a_machine_that_is_cut_off_for_good_ends_and_names_machine_0_and_a_fresh
     assert codes == [0, 0], told
     assert "machine 1 has gone: nothing was heard of it for 3 s: going on" in told[0]
     same(job.run_dir, trained_run)
+
+
+def writing(model: Path, *others: str) -> list[str]:
+    """A command that continues some texts."""
+    prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    return ["generate", str(model), *prompts, "--max-new-tokens", "8", "--device", "cpu", *others]
+
+
+def test_text_is_written_across_machines(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(writing(trained_run)) == 0
+    alone = capsys.readouterr().out
+    with hosts(2) as machines:
+        (told, _), (silent, _) = on_hosts(machines, tmp_path, *writing(trained_run, *TENSOR_AND_PIPELINE), each=2)
+    assert told == alone and silent == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "each"), [(2, 4), (4, 2)], ids=["2 machines of 4", "4 machines of 2"])
+def test_three_dimensions_train_evaluate_and_write_as_one_process(
+    count: int, each: int, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over two replicas, each of them in four parts: what was trained and saved so."""
+    run_dir = tmp_path / "run"
+    with hosts(count, delay=0.002) as machines:
+        on_hosts(machines, tmp_path, "train", *TINY, "--run-dir", "run", *TENSOR_AND_PIPELINE, each=each)
+        same(run_dir, trained_run)
+        evaluating = ["evaluate", str(run_dir), "--json"]
+        assert run(evaluating) == 0 and run(writing(run_dir)) == 0
+        measured, *alone = capsys.readouterr().out.splitlines()
+        (told, _), *others = on_hosts(machines, tmp_path, *evaluating, *TENSOR_AND_PIPELINE, each=each)
+        assert json.loads(told)["val.loss"] == pytest.approx(json.loads(measured)["val.loss"], rel=1e-5)
+        assert [silent for silent, _ in others] == [""] * (count - 1)
+        (told, _), *others = on_hosts(machines, tmp_path, *writing(run_dir, *TENSOR_AND_PIPELINE), each=each)
+        assert told.splitlines() == alone
+        assert [silent for silent, _ in others] == [""] * (count - 1)
+
+
+@pytest.mark.parametrize("place", [("--master-addr", "host0"), ("--node-ips", "host0,host1")], ids=["one", "all"])
+def test_a_name_that_is_127_0_1_1_on_its_own_machine(place: tuple[str, str], trained_run: Path, tmp_path: Path) -> None:
+    """As Debian's installer writes it into /etc/hosts. The others know the address of machine 0 by that name."""
+    names = Path("/etc/hosts")
+    with hosts(2, own=[names]) as machines:
+        for host in machines:
+            lines = [f"127.0.1.1 {host.name}", *(f"{one.address} {one.name}" for one in machines if one is not host)]
+            host.own[names].write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+        (_, first), (_, second) = on_hosts(machines, tmp_path, "train", *TINY, "--run-dir", "run", each=1, place=place)
+    assert f"note: host0 is this machine alone by its /etc/hosts; the nodes meet at {machines[0].address}" in first
+    assert "by its /etc/hosts" not in second
+    same(tmp_path / "run", trained_run)
+
+
+def test_a_machine_that_cannot_write_its_part_of_the_run_is_named(tmp_path: Path) -> None:
+    """Before any process starts. Each machine has a disk of its own, and on one of them nobody can write."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    with hosts(2, own=[runs]) as machines:
+        machines[1].own = {runs: Path("/proc")}
+        (_, first), (_, second) = on_hosts(machines, tmp_path, "train", *TINY, "--run-dir", "runs/one", each=1, code=3)
+    assert "error: machine 1: cannot write" in first and "error: cannot write" in second
+    assert "step     1/6" not in first

@@ -94,6 +94,23 @@ def test_a_host_has_folders_of_its_own(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_host_has_files_of_its_own(tmp_path: Path) -> None:
+    """Whatever is written into them, from inside or outside."""
+    names = tmp_path / "names"
+    names.write_text("10.7.0.9 elsewhere\n")
+
+    def read(host: Host) -> str:
+        return host.start(["cat", str(names)], stdout=subprocess.PIPE).communicate()[0]
+
+    with hosts(2, own=[names]) as (first, second):
+        assert read(first) == names.read_text()
+        first.own[names].write_text("10.7.0.2 host1\n")
+        assert first.start(["sh", "-c", 'echo "10.7.0.3 host2" >> "$0"', str(names)]).wait() == 0
+        assert read(first) == "10.7.0.2 host1\n10.7.0.3 host2\n"
+        assert read(second) == "10.7.0.9 elsewhere\n"
+    assert names.read_text() == "10.7.0.9 elsewhere\n"
+
+
 def test_nothing_is_left_neither_of_a_test_that_was_killed() -> None:
     code = """
 from paddock.testing.hosts import hosts

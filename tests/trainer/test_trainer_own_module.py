@@ -162,6 +162,21 @@ def test_two_processes_train_as_one(own: ModuleType, tmp_path: Path) -> None:
     assert alone.history.rows[-1]["step"] == 7
 
 
+def test_a_recipe_imports_nothing_that_nobody_admitted(
+    own: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run directory may come from anywhere, and would otherwise run whatever it names."""
+    places = {"model": "own_modules:make_regression", "train_dataset": "own_modules:make_records"}
+    Trainer(**places, overrides=SETTINGS | {"train.steps": 1}, run_dir=tmp_path / "run").train()
+    capsys.readouterr()
+    monkeypatch.setattr(plugins, "_modules", {})
+    assert run(["resume", str(tmp_path / "run"), "--train.steps", "2"]) == 2
+    said = capsys.readouterr().err
+    assert "names own_modules:make_re" in said and "PADDOCK_IMPORT=own_modules" in said
+    monkeypatch.setenv(plugins.IMPORT, "others,own_modules")
+    assert run(["resume", str(tmp_path / "run"), "--train.steps", "2"]) == 0
+
+
 def test_what_cannot_be_is_refused_when_the_trainer_is_made(own: ModuleType) -> None:
     module, samples = own.Regression(), own.make_records()
     for layout, field in (("tp2", "parallel.tensor"), ("pp2", "parallel.pipeline")):
