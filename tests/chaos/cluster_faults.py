@@ -44,7 +44,7 @@ def freeze_rank(machines: Machines) -> Callable[[], None]:
     """Which the hang watchdog has to see: its machine is there, and says so."""
     machine = machines.turn % 2
     step = machines.scene.rng.randrange(1, STEPS - 2)
-    machines.known_within = 2 * machines.timeout
+    machines.known_within = 3 * machines.timeout
     machines.flags = ["--train.hang-timeout", f"{machines.known_within:g}"]
     machines.scene.said = f"SIGSTOP to rank {machine} after step {step}, for good"
 

@@ -20,6 +20,7 @@ pytestmark = [
 def campaign(tmp_path: Path, kind: str) -> tuple[int, dict[str, str]]:
     report = tmp_path / "report.csv"
     command = [sys.executable, CLUSTER, "--faults", "1", "--keep", str(tmp_path), "--kinds", kind, "--csv", str(report)]
+    command += ["--timeout", "60"]  # nothing here is lost by silence, and no time is judged
     done = subprocess.run(command, capture_output=True, text=True)
     assert report.exists(), done.stderr
     with open(report, encoding="utf-8", newline="") as stream:

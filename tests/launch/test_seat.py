@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from torch.distributed import TCPStore
 
 from paddock.errors import ConfigError, MachineError, UserError
 from paddock.launch.council import Ending, Policy, Word
@@ -93,3 +94,21 @@ def test_a_keeper_that_has_gone_is_an_error_with_the_way_on(kept: tuple[Keeper, 
     with pytest.raises(UserError, match="has gone: machine 0") as caught:
         one.wait_for_turn()
     assert caught.value.fix == "do something" and caught.value.exit_code == 3
+
+
+def test_who_was_out_of_touch_tries_again_until_machine_0_answers(kept: tuple[Keeper, int]) -> None:
+    _, port = kept
+    refusals = [MachineError("no answer"), MachineError("no answer")]
+
+    def connect(patience: float | None) -> TCPStore:
+        if patience is not None and refusals:  # not the first time
+            raise refusals.pop()
+        return connect_store("127.0.0.1", port, timedelta(seconds=patience or 600))
+
+    one = RemoteSeat(Word("machine 0", 0, 1), POLICY, connect, machine_lost("here", "do something"))
+    wait_for(lambda: bool(one.key))
+    before = one.key
+    one.close()  # so that the keeper does not wait for the seat that it had
+    one._come_again()
+    assert one.key != before and not refusals
+    one.close()
