@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help quickstart test test-all test-elsewhere test-harness test-objects fuzz chaos chaos-local audit lint bench docs docs-serve pins clean
+.PHONY: help quickstart test test-all test-elsewhere test-harness test-objects test-trackers fuzz chaos chaos-local audit lint bench docs docs-serve pins clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -43,6 +43,12 @@ test-harness: $(VENV)/installed-dev ## Install EleutherAI's harness (lm-eval, ha
 test-objects: $(VENV)/installed-dev ## Install moto, an S3 that others wrote (0.1 gigabyte), and run the tests of storage with it
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt moto flask flask-cors
 	$(BIN)/python -m pytest tests/objects
+
+# They lie in a folder of their own: trackio wants an older Pillow than the one that is pinned.
+test-trackers: $(VENV)/installed-dev ## Install four experiment trackers (not into .venv) and run their tests, offline
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade --target build/trackers \
+	  trackio wandb swanlab mlflow-skinny
+	PYTHONPATH=build/trackers $(BIN)/python -m pytest tests/telemetry/test_telemetry_trackers.py
 
 SECONDS ?= 60
 fuzz: $(VENV)/installed-dev ## Damaged inputs for every reader: make fuzz [READER=recipe] [SECONDS=600] [SEED=1]

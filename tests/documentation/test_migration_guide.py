@@ -1,4 +1,5 @@
-"""The migration guide, in both languages: every command of ours in it runs, small where the real one is large."""
+"""The migration guide, in both languages: every command of theirs has a row, and every one of ours in it runs, small
+where the real one is large; of those for several processes one a system with two, the others as dry runs."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
+from paddock.config.recipe import Recipe
 from paddock.testing.contributions import finished
 from paddock.testing.foreign_configs import write_libai, write_mindformers
 from paddock.testing.guides import sections
@@ -40,6 +42,16 @@ SMALLER = {
 }
 """What is said behind training commands that run here."""
 MAGIC = "train.train_iter=2 train.log_period=1 --evaluate.every None"
+THEIRS = Path(__file__).parent / "data" / "commands_elsewhere.txt"
+TWO = {
+    "gpt2/pretrain-1n8d": "--parallel.tensor 2 --parallel.data 1",
+    "resnet50 imagenet --nproc_per_node 4 --multi": "",
+    "resnet50 --dummy --nproc_per_node 4": "",
+    "--num_gpus 8 --deepspeed": "--steps 2",
+}
+"""Commands for several processes that train with two here, and what is said behind them; of LiBai and MindFormers it is
+one that generates."""
+PROCESSES = re.compile(r"(--(?:nproc.per.node|num.gpus(?:.per.node)?)) \d+")
 SEVERAL = re.compile(r"--(nproc.per.node|nnodes?|num.gpus(.per.node)?|num.nodes) ([2-9]|\d\d)|--rank-table")
 
 
@@ -51,6 +63,35 @@ def commands_of(guide: Path) -> dict[str, list[str]]:
         rows = [line.rstrip(" |").rpartition(" | ")[2] for line in section.splitlines() if line.startswith("| ")]
         found[name] = [row.strip("`") for row in rows if row.startswith("`paddock ")]
     return found
+
+
+def rows_of(guide: Path) -> dict[str, list[str]]:
+    """The first columns of the tables, by system."""
+    found: dict[str, list[str]] = {}
+    for section in guide.read_text(encoding="utf-8").split("\n## ")[1:]:
+        [name] = [heading for heading in HEADINGS if heading in section.splitlines()[0]]
+        lines = section.splitlines()
+        found[name] = [line.partition(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")]
+    return found
+
+
+def theirs() -> list[tuple[str, str]]:
+    """The commands of other systems, each with the system."""
+    found, system = [], ""
+    for line in THEIRS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            system = line.removeprefix("## ")
+        elif line and not line.startswith("#"):
+            found.append((system, line))
+    return found
+
+
+def has_row(command: str, rows: list[str]) -> bool:
+    """Whether a command stands in a row as it is; of one that begins with ~, whether all of its words stand in one."""
+    if not command.startswith("~ "):
+        return any(f"`{command}`" in row for row in rows)
+    words = [re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])") for word in command.split()[1:]]
+    return any(all(word.search(row) for word in words) for row in rows)
 
 
 @pytest.fixture
@@ -87,13 +128,17 @@ def _configs(folder: Path) -> None:
 
 
 def smaller(system: str, command: str) -> list[str]:
-    """The command as it is run here: small, and what is for several processes as a dry run."""
+    """The command as it is run here: small, and what is for several processes with two of them or as a dry run."""
     words = shlex.split(command)[1:]
     if words[0] == "resume":
         return [*words[:-1], "3"]
     if words[0] != "train" or "--dry-run" in words:
         return words
     if SEVERAL.search(command):
+        two = next((said for begin, said in TWO.items() if begin in command), None)
+        if two is not None:
+            words = shlex.split(PROCESSES.sub(r"\1 2", command))[1:]
+            return [*words, *SMALLER[system].split(), *two.split()]
         layers = ["model.cfg.hidden_layers=4"] if "pipeline_parallel_size=8" in command else []
         return [*words, *layers, "--dry-run"]
     added = MAGIC if "MagicPrompt" in command else SMALLER[system]
@@ -102,6 +147,26 @@ def smaller(system: str, command: str) -> list[str]:
     if "-e" in words:
         added = OF_RESNET
     return [*words, *added.split()]
+
+
+@pytest.mark.parametrize("guide", [GUIDE, FOLDER / "migration.zh.md"], ids=["en", "zh"])
+def test_every_command_of_theirs_has_a_row(guide: Path) -> None:
+    rows, commands = rows_of(guide), theirs()
+    assert [command for system, command in commands if not has_row(command, rows[system])] == []
+    assert {system for system, _ in commands} == set(HEADINGS) - {"torchtitan"} and len(commands) > 70
+
+
+def test_a_row_that_is_not_there_is_missed() -> None:
+    rows = rows_of(GUIDE)["ImageNet"]
+    without = [row for row in rows if row != "`python3 main.py`"]
+    assert has_row("python3 main.py", rows) and not has_row("python3 main.py", without)
+    assert has_row("~ pipeline.py 1", rows) and not has_row("~ pipeline.py 3", rows)
+
+
+def needs_more(command: str) -> bool:
+    """Whether it generates or evaluates with more processes than two."""
+    found = SEVERAL.search(command)
+    return found is not None and not command.startswith("paddock train") and found[0] != "--nproc-per-node 2"
 
 
 def test_both_languages_have_the_same_commands() -> None:
@@ -114,8 +179,8 @@ def test_both_languages_have_the_same_commands() -> None:
 def follow(system: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(place)
     for command in commands_of(GUIDE)[system]:
-        if SEVERAL.search(command) and not command.startswith("paddock train"):
-            continue  # several processes, in a test of their own
+        if needs_more(command):
+            continue  # in a test of its own
         capfd.readouterr()
         assert run(smaller(system, command)) == 0, f"{command}\n{capfd.readouterr().err}"
         if "zoo new" in command:
@@ -128,6 +193,12 @@ def test_oneflow_gpt(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     follow("OneFlow-GPT", place, monkeypatch, capfd)
     assert len(losses(place / "model_save")) == 2
     assert load_recipe(place / "checkpoint" / "config.yaml").parallel.recompute == "full"
+    [container] = [command for command in commands_of(GUIDE)["OneFlow-GPT"] if " launch container " in command]
+    capfd.readouterr()
+    assert run([*shlex.split(container.partition(" -- ")[2]), "--dry-run"]) == 0, capfd.readouterr().err
+    assert "initial_scale: 4294967296.0" in capfd.readouterr().out
+    [several] = runs_of_two(place)
+    assert several.parallel.tensor == 2
 
 
 def test_libai(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -144,8 +215,6 @@ def test_libai(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     assert run(["convert", "runs/mt5", "data_test"]) == 0  # in the place of a download
     assert len(losses(place / "runs/mt5")) == 2
     for command in rest:
-        if SEVERAL.search(command) and "generate" in command:
-            continue
         capfd.readouterr()
         assert run(smaller("LiBai", command)) == 0, f"{command}\n{capfd.readouterr().err}"
     assert load_recipe(place / "mt5.yaml").task == "span_corruption"
@@ -157,11 +226,15 @@ def test_mindformers(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     _other_servers(place)
     follow("MindFormers", place, monkeypatch, capfd)
     assert len(losses(place / "runs/gpt2_13b")) == 2
-    [block] = [block for block in sections(GUIDE)[3] if block.kind == "python"]
+    block, further = [block for block in sections(GUIDE)[3] if block.kind == "python"]
+    names: dict[str, Any] = {}
     tiny = '"bert_tiny", overrides={"train.steps": 1, "batch.global": 4, "batch.micro": 4}'
-    exec(block.text.replace('"qa_bert_base_uncased"', tiny), {})  # noqa: S102  the guide is ours
+    exec(block.text.replace('"qa_bert_base_uncased"', tiny), names)  # noqa: S102  the guide is ours
     said = capfd.readouterr().out
     assert "QA Metric = {" in said and "'exact_match'" in said and "'start'" in said
+    assert run(["convert", str(names["trainer"].run_dir), "bert_base_uncased"]) == 0  # in the place of a download
+    exec(further.text, names)  # noqa: S102
+    assert len(losses(names["trainer"].run_dir)) == 1
 
 
 def test_the_imagenet_example(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -170,26 +243,37 @@ def test_the_imagenet_example(place: Path, monkeypatch: pytest.MonkeyPatch, capf
     magic = "--steps 1 --model.layers 2 --model.hidden 32 --model.heads 4 --evaluate.every None --run-dir runs/prompts"
     assert run(["train", "gpt2/magicprompt-tiny", "--data.path", "prompts.txt", *magic.split()]) == 0
     follow("ImageNet", place, monkeypatch, capfd)
+    assert runs_of_two(place)
 
 
 def test_tecorigin(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     follow("Tecorigin", place, monkeypatch, capfd)
+    assert runs_of_two(place)
 
 
 def test_torchtitan_and_deepspeed(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     follow("torchtitan", place, monkeypatch, capfd)
+    assert runs_of_two(place)
+
+
+def runs_of_two(place: Path) -> list[Recipe]:
+    """The recipes of what was trained with two processes."""
+    about = {path.parent: json.loads(path.read_text()) for path in place.glob("runs/*/environment.json")}
+    return [
+        load_recipe(folder / "config.yaml")
+        for folder, told in about.items()
+        if told["processes"]["nproc_per_node"] == 2
+    ]
 
 
 @pytest.mark.slow
 def test_several_processes(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """What generates and measures over several processes, after what it needs."""
-    test_libai(place, monkeypatch, capfd)
+    """What generates and measures over four processes, after what it needs."""
     test_the_imagenet_example(place, monkeypatch, capfd)
-    several = [line for lines in commands_of(GUIDE).values() for line in lines if SEVERAL.search(line)]
-    several = [line for line in several if not line.startswith("paddock train")]
-    assert len(several) == 3
+    several = [line for lines in commands_of(GUIDE).values() for line in lines if needs_more(line)]
+    assert len(several) == 2
     for command in several:
         words = shlex.split(command)[1:]
         assert run(words) == 0, f"{command}\n{capfd.readouterr().err}"
