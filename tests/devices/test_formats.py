@@ -36,6 +36,29 @@ def test_products(kind: type[Int8Weight | DynamicInt8Weight], steps: int, shape:
     assert (found - exact).norm() < 0.05 * exact.norm()
 
 
+@pytest.mark.parametrize("engine", torch.backends.quantized.supported_engines)
+def test_a_row_is_rounded_by_itself(engine: str) -> None:
+    """Whatever is beside it: one that is a thousand times as large would leave nothing of it otherwise."""
+    if engine == "none":
+        pytest.skip("no engine at all")
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = engine
+    try:
+        generator = torch.Generator().manual_seed(0)
+        weight, x = torch.randn(96, 64, generator=generator), torch.randn(5, 64, generator=generator)
+        x[1] *= 1000
+        x[3] = 0.0
+        product = DynamicInt8Weight(weight)
+        together = product.multiply(x)
+        torch.testing.assert_close(
+            together, torch.cat([product.multiply(row) for row in x.split(1)]), rtol=1e-6, atol=0
+        )
+        exact = x @ weight.T
+        assert all((mine - own).norm() <= 0.05 * own.norm() for mine, own in zip(together, exact, strict=True))
+    finally:
+        torch.backends.quantized.engine = before
+
+
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_model_in_another_format(family: str, format: WeightFormat) -> None:

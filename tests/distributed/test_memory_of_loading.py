@@ -13,10 +13,12 @@ from paddock.checkpoint.huggingface import read_config, save_folder
 from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import tensors_of
+from paddock.inference.trained import open_trained
 from paddock.jobs.convert import convert
-from paddock.models.build import build_engine, initialize_engine
-from paddock.models.config import SampleShape
+from paddock.models.build import build_engine, build_part, initialize_engine
+from paddock.models.config import ModelConfig, SampleShape
 from paddock.models.gpt2.config import GPT2Config
+from paddock.models.model import Model
 from paddock.models.registry import build_model
 from paddock.parallel.config import ParallelConfig, derive_layout
 from paddock.parallel.mesh import build_mesh
@@ -70,6 +72,37 @@ def test_a_process_takes_its_share_and_one_tensor(
     found = pool.run(load, 2, layout, tmp_path / "saved")
     assert all(growth <= share + LARGEST + SLACK for growth, share in found), (found, LARGEST)
     assert 2 * LARGEST + SLACK < WHOLE, "the test could not tell"
+
+
+def open_part(rank: int, layout: dict[str, Any], source: Path) -> tuple[int, int]:
+    """By how much memory grew when a part of a model that writes was opened, and the size of its weights."""
+    parallel = ParallelConfig(**layout)
+    mesh = build_mesh(derive_layout(parallel, 2), rank, "cpu", reversed_stages=True)
+
+    def build(config: ModelConfig) -> Model:
+        part = build_part(config, parallel, mesh).model
+        assert isinstance(part, Model)
+        return part
+
+    with PeakMemory() as memory:
+        opened = open_trained(str(source), torch.device("cpu"), build)
+    return memory.growth, sum(local(parameter.data).nbytes for parameter in opened.model.parameters())
+
+
+@pytest.mark.parametrize("source", ["folder", "checkpoint"])
+def test_a_process_that_writes_takes_its_share(
+    pool_of: Callable[[int], ProcessPool], tmp_path: Path, source: str
+) -> None:
+    with torch.device("meta"):
+        model = build_model(CONFIG)
+    save_folder({name: torch.rand(one.shape) for name, one in model.named_parameters()}, CONFIG, tmp_path / "folder")
+    if source == "checkpoint":
+        convert(str(tmp_path / "folder"), tmp_path / "checkpoint", "paddock", "float32")
+    for layout in ({"tensor": 2}, {"pipeline": 2}):
+        found = pool_of(2).run(open_part, layout, tmp_path / source)
+        assert all(growth <= share + LARGEST + SLACK for growth, share in found), (layout, found, LARGEST)
+        assert all(share + LARGEST + SLACK < WHOLE for _, share in found), "the test could not tell"
+        assert sum(share for _, share in found) >= WHOLE, "between them they have all of it"
 
 
 def test_converting_takes_one_tensor(tmp_path: Path) -> None:

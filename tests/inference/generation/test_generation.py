@@ -263,6 +263,43 @@ def test_restraint_is_that_of_transformers(
         assert ours == (new[: new.index(stop)] if stop in new else new)
 
 
+BEAMS_STOP = 58
+BEAMS: list[dict[str, Any]] = [
+    {"num_beams": 3, "length_penalty": 2.0, "early_stopping": True},
+    {"num_beams": 3, "length_penalty": 2.0, "early_stopping": "never"},
+    {"num_beams": 4, "length_penalty": -1.5, "num_return_sequences": 3},
+    {"num_beams": 4, "length_penalty": 0.0, "early_stopping": True, "num_return_sequences": 4},
+    {"num_beams": 2, "length_penalty": -0.5, "early_stopping": "never"},
+    {"num_beams": 9, "length_penalty": 0.7, "num_return_sequences": 2},
+]
+
+
+def test_beams_are_those_of_transformers(model: GPT2, theirs: transformers.GPT2LMHeadModel) -> None:
+    """With length penalties on either side of nothing, and every way to end: token for token."""
+    told = []
+    for how in BEAMS:
+        options = GenerationOptions(max_new_tokens=12, temperature=0, stop_token=BEAMS_STOP, **how)
+        ours = generate(model, PROMPTS[1:4], options)
+        expected = []
+        for prompt in PROMPTS[1:4]:
+            tokens = torch.tensor([prompt])
+            found = theirs.generate(
+                tokens,
+                attention_mask=torch.ones_like(tokens),
+                max_new_tokens=12,
+                do_sample=False,
+                eos_token_id=BEAMS_STOP,
+                pad_token_id=0,
+                **how,
+            )
+            new = found[:, len(prompt) :].tolist()
+            expected += [row[: row.index(BEAMS_STOP)] if BEAMS_STOP in row else row for row in new]
+        assert ours == expected, how
+        told.append(tuple(map(tuple, ours[:: options.num_return_sequences])))
+    assert len({len(row) for rows in told for row in rows}) > 3, "all are equally long: no penalty was seen"
+    assert len(set(told)) > 2, "all settings give the same"
+
+
 def test_log_probabilities_are_the_models_own(model: GPT2, theirs: transformers.GPT2LMHeadModel) -> None:
     """Whatever is done to logits before a token is drawn."""
     options = GenerationOptions(max_new_tokens=8, temperature=3.0, top_k=9, logprobs=4, num_return_sequences=2)
