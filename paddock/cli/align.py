@@ -203,16 +203,10 @@ def layers_page(found: LayerAlignment) -> str:
     measured = found.deterministic is not None
     rows = [("part", "forward", "backward", *(["noise"] if measured else []), "verdict")]
     for part in dict.fromkeys(one.part for one in found.compared):
-        here = [one for one in found.compared if one.part == part]
-        forward, backward = (_farthest(here, kinds) for kinds in (("forward",), ("backward", "update", "collective")))
-        bad = [one for one in here if not one.agrees]
-        worst = max(bad, key=lambda one: one.distance.whole / max(one.allowed.whole, 1e-30)) if bad else None
-        said = (
-            "agrees"
-            if worst is None
-            else f"{worst.tensor}: {worst.distance.whole:.1e}, allowed {worst.allowed.whole:.1e}"
-        )
-        rows.append((part, forward, backward, *([_noise(here)] if measured else []), said))
+        rows.append(_row(part, [one for one in found.compared if one.part == part], measured))
+        inside = found.modules.get(part, ())
+        for module in dict.fromkeys(one.part for one in inside):
+            rows.append(_row(f"  {module}", [one for one in inside if one.part == module], measured))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines += [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
@@ -238,6 +232,17 @@ def _farthest(compared: Sequence[Compared], directions: Sequence[str]) -> str:
     """How far the worst of a part's tensors is away."""
     apart = [one.distance.whole for one in compared if one.direction in directions]
     return f"{max(apart):.1e}" if apart else "–"
+
+
+def _row(name: str, here: Sequence[Compared], measured: bool) -> tuple[str, ...]:
+    """What is told of a part, or of a module inside."""
+    forward, backward = (_farthest(here, kinds) for kinds in (("forward",), ("backward", "update", "collective")))
+    bad = [one for one in here if not one.agrees]
+    worst = max(bad, key=lambda one: one.distance.whole / max(one.allowed.whole, 1e-30)) if bad else None
+    said = (
+        "agrees" if worst is None else f"{worst.tensor}: {worst.distance.whole:.1e}, allowed {worst.allowed.whole:.1e}"
+    )
+    return name, forward, backward, *([_noise(here)] if measured else []), said
 
 
 def _noise(compared: Sequence[Compared]) -> str:

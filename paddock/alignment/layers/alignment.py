@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 
 from paddock.alignment.layers.collectives import compare_collectives
 from paddock.alignment.layers.comparison import Compared, OnTensor, align_parts
+from paddock.alignment.layers.inside import compare_modules
 from paddock.alignment.layers.operators import OperatorFinding, find_operators
 from paddock.alignment.layers.parts import PartRunner, Reference
 from paddock.alignment.layers.reproduction import write_reproductions
@@ -31,7 +32,7 @@ from paddock.training.compilation import compile_units
 from paddock.training.precision import autocast_for
 
 MOST_EXAMINED = 3
-"""Parts that went wrong and are looked into, operator by operator."""
+"""Parts that went wrong and are looked into, module by module and operator by operator."""
 OnPart = Callable[[int, int], None]
 
 
@@ -45,6 +46,8 @@ class LayerAlignment:
     number_type: str
     compared: Sequence[Compared]
     operators: Sequence[OperatorFinding] = ()
+    modules: Mapping[str, Sequence[Compared]] = field(default_factory=dict)
+    """What is inside the first few parts that differ: each module's outputs and their gradients."""
     scripts: Sequence[Path] = ()
     """Each shows one of the operators' errors by itself."""
     reference_seconds: float | None = None
@@ -100,6 +103,9 @@ class LayerAlignment:
                 }
                 for one in self.operators
             ],
+            "modules": {
+                part: [{**asdict(one), "agrees": one.agrees} for one in inside] for part, inside in self.modules.items()
+            },
             "scripts": [str(path) for path in self.scripts],
         }
 
@@ -147,12 +153,12 @@ def align_layers(
     expected = Reference(PartRunner(right, batch))
     reference_seconds = time.perf_counter() - started
     compared: list[Compared] = []
+    modules: dict[str, list[Compared]] = {}
     operators: list[OperatorFinding] = []
-    examined = 0
     for number, found in enumerate(align_parts(expected, runner, number_type, on_tensor), start=1):
         compared += found
-        if any(not one.agrees for one in found) and examined < MOST_EXAMINED and not compiled:
-            examined += 1
+        if any(not one.agrees for one in found) and len(modules) < MOST_EXAMINED and not compiled:
+            modules[found[0].part] = compare_modules(found[0].part, expected, runner, number_type)
             operators += find_operators(found[0].part, expected, runner, number_type)
         if on_part is not None:
             on_part(number, len(runner.parts) + 1)
@@ -168,6 +174,7 @@ def align_layers(
         recipe.precision.compute,
         compared,
         operators,
+        modules,
         scripts,
         reference_seconds,
         time.perf_counter() - started,

@@ -63,17 +63,17 @@ def compare_part(
     or `on_tensor` wants to know, the tolerance is found by moving the reference. Who records wants no noise, unless it
     is what explains a difference."""
     expected, usual = _tensors(reference.steps[part]), unremarkable(number_type)
-    computed = _computed(device, reference, part)
-    found = _distances(computed, expected)
+    computed = compute_part(device, reference, part)
+    found = distances(computed, expected)
     allowed, moved = dict.fromkeys(expected, usual), dict.fromkeys(expected, SAME)
     if on_tensor is not None or not _within(found, allowed):
-        moved = _distances(_computed(_Moved(reference.runner, number_type), reference, part), expected)
+        moved = distances(compute_part(Moved(reference.runner, number_type), reference, part), expected)
         allowed = {name: tolerance(moved[name], number_type) for name in expected}
     noise: Mapping[str, Distance] | None = None
     if all(one.is_zero for one in found.values()):
         noise = found  # the reference's own bits, which chance does not hit
     elif on_tensor is None or not _within(found, allowed):
-        noise = measure_noise(partial(_computed, device, reference, part), computed, expected)
+        noise = measure_noise(partial(compute_part, device, reference, part), computed, expected)
         usual_noise = typical(noise)
         for name in allowed.keys() & noise.keys():
             known = farthest([noise[name], usual_noise])
@@ -93,7 +93,7 @@ def _within(found: Mapping[str, Distance], allowed: Mapping[str, Distance]) -> b
     return all(one.within(allowed[name]) for name, one in found.items())
 
 
-class _Moved:
+class Moved:
     """The reference, from inputs and weights that were moved by a rounding."""
 
     def __init__(self, runner: PartRunner, number_type: torch.dtype) -> None:
@@ -116,14 +116,17 @@ class _Moved:
         return again
 
 
+Side = PartRunner | Moved
+
+
 def _used(step: Step, name: str) -> bool:
     return f"gradient of {name}" in step.gradients
 
 
-def _computed(side: PartRunner | _Moved, reference: Reference, part: str) -> dict[str, Tensor]:
+def compute_part(side: Side, reference: Reference, part: str) -> dict[str, Tensor]:
     """All tensors of a part, from the reference's inputs and gradients."""
     given, behind = reference.steps[part], reference.behind[part]
-    if isinstance(side, _Moved):
+    if isinstance(side, Moved):
         return _tensors(side.compute(part, given, behind))
     step = side.forward(part, given.inputs)
     side.backward(step, behind)
@@ -134,7 +137,7 @@ def _tensors(step: Step) -> dict[str, Tensor]:
     return {**{f"output {name}": tensor for name, tensor in step.outputs.items()}, **step.gradients}
 
 
-def _distances(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Distance]:
+def distances(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Distance]:
     return {name: distance(found[name], one.to("cpu")) if name in found else FAR for name, one in expected.items()}
 
 

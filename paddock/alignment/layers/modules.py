@@ -43,11 +43,11 @@ class ModuleTrace:
         self._assign(outputs)
 
     def _enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._assign(_tensors((args, kwargs)))  # what led here was made by whoever calls the module
+        self._assign(tensors_of((args, kwargs)))  # what led here was made by whoever calls the module
         self._stack.append(name)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._assign(_tensors(output))
+        self._assign(tensors_of(output))
         self._stack.pop()
 
     def _assign(self, outputs: Iterable[Tensor]) -> None:
@@ -66,11 +66,12 @@ class ModuleTrace:
         self._behind = owner
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def tensors_of(value: Any) -> list[Tensor]:
+    """Those in what a module was given, or made."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
-        return [one for entry in value.values() for one in _tensors(entry)]
+        return [one for entry in value.values() for one in tensors_of(entry)]
     if isinstance(value, list | tuple):
-        return [one for entry in value for one in _tensors(entry)]
+        return [one for entry in value for one in tensors_of(entry)]
     return []

@@ -27,6 +27,8 @@ from paddock.errors import ConfigError
 from paddock.testing.pool import ProcessPool
 from paddock.testing.simulated import Injection, name_modules, simulated_device, write_package
 from paddock.testing.simulated.census import operators_of
+from paddock.testing.tiny import TINY
+from paddock.training.compilation import find_compiler
 
 RECIPES = ("gpt2/tiny", "bert/tiny", "t5/tiny", "mt5/tiny", "resnet/tiny-synthetic")
 ERRORS = [
@@ -89,6 +91,10 @@ def test_what_is_wrong_is_named(pool: ProcessPool) -> None:
         assert first["distance"]["whole"] == pytest.approx(injection.size, rel=0.05)
         parts = {one["part"] for one in result["failures"]}
         assert len(parts) == 1, f"no error reaches another part: {parts}"
+        inside = result["modules"][parts.pop()]
+        outputs = [row for row in inside if row["direction"] == "forward" and not row["agrees"]]
+        assert [row["part"] for row in outputs[:1]] == [injection.module] * (injection.direction == "forward"), name
+        assert f"  {injection.module} " in result["page"]
 
 
 def test_rounding_is_no_error(pool: ProcessPool) -> None:
@@ -102,6 +108,19 @@ def test_rounding_is_no_error(pool: ProcessPool) -> None:
     for job, result in zip(jobs, found, strict=True):
         assert result["aligned"], (job, result["failures"][:3])
     assert any(result["applied"] for result in found)
+
+
+def test_a_wrong_update_is_named(pool: ProcessPool) -> None:
+    """The optimizer's own operators: those of the new weights, and of what it keeps."""
+    errors = {"aten.addcdiv": set(), "aten.lerp": {"exp_avg"}, "aten.addcmul": {"exp_avg_sq"}}
+    jobs: list[tuple[str, Injection | None]] = [("gpt2/tiny", Injection(operator)) for operator in errors]
+    (found,) = pool.run(align, jobs)
+    for (operator, kept), result in zip(errors.items(), found, strict=True):
+        assert result["applied"] and result["culprit"] == "optimizer", operator
+        assert {(row["part"], row["direction"]) for row in result["failures"]} == {("optimizer", "update")}
+        assert {row["tensor"].split()[0] for row in result["failures"]} == {"new"} | kept, operator
+        assert max(row["distance"]["whole"] for row in result["failures"]) == pytest.approx(1e-3, rel=0.05)
+        assert all(row["noise"] == {"whole": 0.0, "worst": 0.0} for row in result["failures"])
 
 
 JITTER = 1e-5
@@ -225,12 +244,45 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["align", str(tmp_path / "cut.layers"), path]) == 4
 
 
+SMALL = [
+    "--model.layers",
+    "1",
+    "--model.hidden",
+    "16",
+    "--model.heads",
+    "2",
+    "--model.vocab",
+    "64",
+    "--batch.micro",
+    "1",
+]
+
+
+def test_compiled_layers_align(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CI", "true")  # where torch's compiler refuses what it elsewhere makes of itself
+    if find_compiler(adapter_named("cpu")) is None:
+        pytest.skip("there is no C++ compiler")
+    assert run(["align", "--model", "gpt2/tiny", "--compiled", *SMALL]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "aligned: gpt2/tiny on cpu, compiled beside cpu, float32, no dropout"
+    rows = [line.split() for line in told[3:7]]
+    assert [(row[0], row[-1]) for row in rows] == [
+        (name, "agrees") for name in ("begin", "layers.0", "finish", "optimizer")
+    ]
+
+
+def test_layouts_align(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["align", "--model", *TINY, "--steps", "2", "--layouts", "tp2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["layout"], row["agrees"]) for row in found["layouts"]] == [("tp2", True)]
+    assert run(["align", "--model", *TINY, "--steps", "2", "--layouts", "tp3"]) == 2
+
+
 def test_what_devices_exchange_is_compared(tmp_path: Path) -> None:
     """One kind of collective is wrong, and only that is named."""
     write_package(tmp_path, "npu", broken_collectives=("_reduce_scatter_base",))
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    small = ["--model.layers", "1", "--model.hidden", "16", "--model.heads", "2", "--model.vocab", "64"]
-    small += ["--batch.micro", "1", "--device", "npu", "--nproc-per-node", "2", "--json"]
+    small = [*SMALL, "--device", "npu", "--nproc-per-node", "2", "--json"]
     command = [sys.executable, "-m", "paddock", "align", "--model", "gpt2/tiny", *small]
     told = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert told.returncode == 7, told.stderr
