@@ -74,6 +74,8 @@ STOPPED = 8
 """The exit code of work that a signal stopped: it is saved and can go on. No error, and not done either."""
 LONGEST_SHOWN = 200
 """Characters of a value that a message repeats."""
+MUCH_LESS_LIKE = 0.15
+"""What is so much less like a word than the nearest is not meant."""
 
 
 def bad_value(field: str, value: object, why: str, fix: str = "") -> ConfigError:
@@ -96,7 +98,10 @@ def nearest(word: str, choices: list[str]) -> str:
     """`did you mean "x"?`, or nothing when nothing is near."""
     import difflib
 
-    near = difflib.get_close_matches(word[:LONGEST_SHOWN], choices, n=3, cutoff=0.55)
+    word = word[:LONGEST_SHOWN]
+    near = difflib.get_close_matches(word, choices, n=3, cutoff=0.55)
+    likeness = [difflib.SequenceMatcher(None, name, word).ratio() for name in near]
+    near = [name for name, like in zip(near, likeness, strict=True) if like > likeness[0] - MUCH_LESS_LIKE]
     return "did you mean " + " or ".join(f'"{name}"' for name in near) + "?" if near else ""
 
 

@@ -116,6 +116,13 @@ def left_to_machine_0(follows: bool) -> Iterator[None]:
         _follows = before
 
 
+@contextmanager
+def starting(node_rank: int = 0) -> Iterator[None]:
+    """Say so, before torch is imported: that takes seconds in which nothing else is to be seen."""
+    with left_to_machine_0(node_rank > 0), phase(STARTING, at_once=True):
+        yield
+
+
 def tells() -> bool:
     """Whether this process says what is being done."""
     return speaks() and not _follows

@@ -13,7 +13,7 @@ import tyro
 
 from paddock.cli.arguments import parse, parse_recipe_command
 from paddock.errors import bad_value
-from paddock.phases import STARTING, phase
+from paddock.phases import starting
 
 if TYPE_CHECKING:
     from paddock.alignment.layers.alignment import LayerAlignment
@@ -126,7 +126,9 @@ def main(arguments: list[str]) -> None:
     from paddock.jobs.align import align_records, is_record
 
     if len(options.runs) == 2 and all(map(is_record, options.runs)):
-        return tell_layers(align_records(options.runs), options.json)
+        with starting():
+            found_layers = align_records(options.runs)
+        return tell_layers(found_layers, options.json)
     from paddock.alignment.comparison.runs import Settings
     from paddock.alignment.comparison.text import comparison_text
     from paddock.jobs.align import align_runs
@@ -152,9 +154,9 @@ def layers(arguments: list[str]) -> None:
         return check_parity([*named, *(flag for flag in rest if flag != "--layers")])
     command = parse_recipe_command(LayerOptions, "align --model", [*named, *rest])
     options = command.options
-    with phase(STARTING, at_once=True):
+    with starting(command.launch.node_rank):
         from paddock.jobs.align import align_layers
-    from paddock.telemetry.terminal import progress_bar
+        from paddock.telemetry.terminal import progress_bar
 
     with progress_bar("align", visible=True) as on_part:
         found = align_layers(
@@ -172,13 +174,14 @@ def layers(arguments: list[str]) -> None:
 def record(arguments: list[str]) -> None:
     """`paddock align record RECIPE`."""
     command = parse_recipe_command(RecordOptions, "align record", arguments)
-    from paddock.jobs.align import record_layers
-    from paddock.telemetry.terminal import progress_bar
-
     options = command.options
     if command.launch.world_size > 1:
         count = command.launch.world_size
         raise bad_value("processes", count, "a record is of what one device computes", "leave out --nproc-per-node")
+    with starting():
+        from paddock.jobs.align import record_layers
+        from paddock.telemetry.terminal import progress_bar
+
     with progress_bar("record", visible=True) as on_part:
         size = record_layers(command.name, command.recipe, options.reference, options.output, on_part)
     told = {"record": str(options.output), "bytes": size}

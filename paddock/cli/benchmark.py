@@ -11,7 +11,7 @@ from paddock.config.load import to_yaml
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
-from paddock.phases import STARTING, phase
+from paddock.phases import starting
 from paddock.schema import ConfigModel
 from paddock.telemetry import format as show
 
@@ -76,11 +76,12 @@ def main(arguments: list[str]) -> None:
 
 def measure_beside(recipe: Recipe, peer: str, chosen: BenchmarkConfig, as_json: bool) -> None:
     """Measure and print."""
-    from paddock.jobs.benchmark import compare
-    from paddock.telemetry.terminal import progress_bar
+    with starting():
+        from paddock.jobs.benchmark import compare
+        from paddock.telemetry.terminal import progress_bar
 
-    with progress_bar("compare", visible=True) as on_turn:
         measurement = chosen.measurement(warmup=2, iterations=8)
+    with progress_bar("compare", visible=True) as on_turn:
         result = compare(recipe, peer, chosen.peer_settings, measurement, on_turn)
     print(json.dumps(result) if as_json else "\n".join(comparison_lines(result)), flush=True)
 
@@ -109,7 +110,7 @@ def _range(ratio: dict[str, float]) -> str:
 
 def measure(recipe: Recipe, chosen: BenchmarkConfig, launch: LaunchOptions, as_json: bool) -> None:
     """Measure and print."""
-    with phase(STARTING, at_once=True):
+    with starting(launch.node_rank):
         from paddock.jobs.benchmark import benchmark
 
         result = benchmark(recipe, chosen.measurement(warmup=5, iterations=100), launch)

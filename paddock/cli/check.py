@@ -17,7 +17,7 @@ from paddock.config.rules import examine
 from paddock.errors import ConfigError, did_you_mean
 from paddock.files import atomic_write
 from paddock.launch.options import LaunchOptions
-from paddock.phases import STARTING, phase
+from paddock.phases import starting
 
 if TYPE_CHECKING:
     from paddock.alignment.parity import Parity
@@ -144,7 +144,7 @@ def check_parity(arguments: list[str]) -> None:
     """`paddock check parity RECIPE`."""
     command = parse_recipe_command(ParityOptions, "check parity", arguments, _for_parity)
     options = command.options
-    with phase(STARTING, at_once=True):
+    with starting(command.launch.node_rank):
         from paddock.alignment import parity
 
         result = parity.check_parity(command.recipe, options.layouts, command.launch, options.double)
@@ -155,7 +155,7 @@ def check_parity(arguments: list[str]) -> None:
 def _resume(arguments: list[str]) -> None:
     command = parse_recipe_command(ResumeOptions, "check resume", arguments, _for_resume)
     options = command.options
-    with phase(STARTING, at_once=True):
+    with starting(command.launch.node_rank):
         from paddock.alignment.resume import check_resume
 
         result = check_resume(
@@ -172,8 +172,9 @@ def _resume(arguments: list[str]) -> None:
 
 def _formats(arguments: list[str]) -> None:
     options = parse(FormatsOptions, "check formats", arguments)
-    from paddock.alignment.formats import check_formats
-    from paddock.telemetry.format import bytes_
+    with starting():
+        from paddock.alignment.formats import check_formats
+        from paddock.telemetry.format import bytes_
 
     found = []
     if not options.json:
@@ -189,16 +190,17 @@ def _formats(arguments: list[str]) -> None:
 
 def _device(arguments: list[str]) -> None:
     options = parse(DeviceOptions, "check device", arguments)
-    from paddock.alignment.conformance.suite import check_device
+    with starting():
+        from paddock.alignment.conformance.suite import check_device
 
-    result = check_device(
-        options.name,
-        options.families,
-        options.fallback,
-        two=options.two,
-        compiles=options.compile,
-        patience=options.patience,
-    )
+        result = check_device(
+            options.name,
+            options.families,
+            options.fallback,
+            two=options.two,
+            compiles=options.compile,
+            patience=options.patience,
+        )
     if options.markdown is not None:
         with atomic_write(options.markdown) as stream:
             stream.write(result.markdown())

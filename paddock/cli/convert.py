@@ -12,6 +12,7 @@ import tyro
 
 from paddock.cli.arguments import parse
 from paddock.errors import bad_value
+from paddock.phases import phase
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,14 @@ class ConvertOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(ConvertOptions, "convert", arguments)
-    from paddock.jobs.convert import TrimVocabulary, convert
-    from paddock.phases import phase
-
-    trim = None
-    if options.trim_vocab:
-        trim = TrimVocabulary(options.trim_vocab, options.json_keys, options.vocab_multiple)
-    elif options.vocab_multiple != 1:
+    if options.vocab_multiple != 1 and not options.trim_vocab:
         raise bad_value("--vocab-multiple", options.vocab_multiple, "nothing is trimmed", "add --trim-vocab CORPUS")
     with phase("converting", at_once=True) as told:
+        from paddock.jobs.convert import TrimVocabulary, convert
+
+        trim = None
+        if options.trim_vocab:
+            trim = TrimVocabulary(options.trim_vocab, options.json_keys, options.vocab_multiple)
         said = convert(options.source, options.destination, options.to, options.dtype, trim, told.update)
     for line in said:
         print(line, file=sys.stderr)

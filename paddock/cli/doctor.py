@@ -13,6 +13,7 @@ import tyro
 from paddock.cli.arguments import parse, place
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
+from paddock.phases import phase, starting
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
@@ -66,13 +67,13 @@ def main(arguments: list[str]) -> None:
     from rich.console import Console
 
     if options.launch.world_size > 1:
-        report = _diagnose_job(options)
+        with starting(options.launch.node_rank):
+            report = _diagnose_job(options)
         table = render_job
     else:
-        from paddock.jobs.doctor import diagnose
-        from paddock.phases import phase
+        with phase("looking at this machine", at_once=True):
+            from paddock.jobs.doctor import diagnose
 
-        with phase("looking at this machine"):
             report, table = diagnose(), render
     if report.get("machine"):
         print(f"machine {report['machine']} is ready; machine 0 has the report", file=sys.stderr)

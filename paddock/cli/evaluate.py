@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from paddock.cli.arguments import RecipeCommand, apply_flags, parse_recipe_command
+from paddock.cli.arguments import HELP_FLAGS, RecipeCommand, apply_flags, parse_recipe_command
 from paddock.config.measuring import for_measure, recipe_of_weights
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions
-from paddock.phases import STARTING, phase
+from paddock.phases import starting
 from paddock.telemetry.format import duration
 
 SUBJECT = "RUN|MODEL|RECIPE"
@@ -41,13 +43,16 @@ class EvaluateOptions:
 
 
 def main(arguments: list[str]) -> None:
-    command = _parse(arguments)
-    show_evaluation(command.recipe, command.launch, command.options.json, command.options.missed)
+    if any(flag in arguments for flag in HELP_FLAGS):
+        _parse(arguments)
+    with starting(int(_value_of(arguments, "--node-rank") not in (None, "0"))):  # torch may be needed to know the flags
+        command = _parse(arguments)
+        show_evaluation(command.recipe, command.launch, command.options.json, command.options.missed)
 
 
 def show_evaluation(recipe: Recipe, launch: LaunchOptions, as_json: bool, missed: Path | None = None) -> None:
     """Evaluate and print."""
-    with phase(STARTING, at_once=True):
+    with starting(launch.node_rank):
         from paddock.jobs.evaluate import evaluate
 
         result = evaluate(recipe, launch, missed)
@@ -59,7 +64,8 @@ def show_evaluation(recipe: Recipe, launch: LaunchOptions, as_json: bool, missed
     apart = ("val.samples", "val.ips")
     numbers = [f"{name} {value:.4f}" for name, value in result.items() if name.startswith("val.") and name not in apart]
     print(f"{'  '.join(numbers)}  ({result['val.samples']} samples)", flush=True)
-    print(f"{result['checkpoint']} on {result['measured_on']}: {duration(result['seconds'])}", file=sys.stderr)
+    checkpoint = result["checkpoint"].removeprefix(os.path.join(os.getcwd(), ""))  # as somebody here would call it
+    print(f"{checkpoint} on {result['measured_on']}: {duration(result['seconds'])}", file=sys.stderr)
 
 
 def _parse(arguments: list[str]) -> RecipeCommand[EvaluateOptions]:
@@ -84,7 +90,7 @@ def _with_measure(recipe: Recipe, arguments: list[str]) -> Recipe:
 
 
 def _value_of(arguments: list[str], flag: str) -> str | None:
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in pairwise([*arguments, ""]):
         if word == flag:
             return following
         if word.startswith(f"{flag}="):

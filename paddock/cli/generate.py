@@ -13,10 +13,11 @@ import tyro
 
 from paddock.cli.arguments import parse, place
 from paddock.launch.options import LaunchOptions
-from paddock.phases import STARTING, phase
+from paddock.phases import starting
 
 if TYPE_CHECKING:
     from paddock.inference.generation.text_generator import Continuation, LikelyToken
+    from paddock.jobs.generate import TextJob
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,30 @@ class GenerateOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
-    with phase(STARTING):
-        from paddock.inference.generation.options import GenerationOptions
-        from paddock.jobs.generate import TextJob, continue_text
+    alone = len(options.prompt) * options.num_return_sequences == 1 and options.prompt_file is None
+    live = sys.stdout.isatty() and not options.json and options.output is None and alone
+    launch = place(options.launch, arguments, ["generate", *arguments])
+    with starting(launch.node_rank):
+        from paddock.jobs.generate import continue_text
+
+        texts = continue_text(_job(options), launch, options.output, live=live)
+        if options.output is not None:
+            if count := sum(1 for _ in texts):
+                print(f"{count} texts: {options.output}", file=sys.stderr)
+        elif options.json:
+            _print_json(texts)
+        else:
+            _print_texts(texts, live)
+
+
+def _job(options: GenerateOptions) -> TextJob:
+    from paddock.inference.generation.options import GenerationOptions
+    from paddock.jobs.generate import TextJob
 
     early: dict[str, bool | Literal["never"]] = {"true": True, "false": False, "never": "never"}
     names = {field.name for field in fields(GenerationOptions)}
     given = {name: value for name, value in vars(options).items() if name in names}
-    job = TextJob(
+    return TextJob(
         options.model,
         GenerationOptions(**{**given, "early_stopping": early[options.early_stopping]}),
         options.prompt,
@@ -120,23 +137,17 @@ def main(arguments: list[str]) -> None:
         options.max_batch,
         round(options.cache_gigabytes * 1e9),
     )
-    alone = len(options.prompt) * options.num_return_sequences == 1 and options.prompt_file is None
-    live = sys.stdout.isatty() and not options.json and options.output is None and alone
-    launch = place(options.launch, arguments, ["generate", *arguments])
-    texts = continue_text(job, launch, options.output, live=live)
-    if options.output is not None:
-        if count := sum(1 for _ in texts):
-            print(f"{count} texts: {options.output}", file=sys.stderr)
-    elif options.json:
-        _print_json(texts)
-    else:
-        from paddock.telemetry.terminal import for_terminal
 
-        for number, text in enumerate(texts):
-            if not live:
-                print(for_terminal(("\n" if number else "") + (text.prompt if text.continues else "") + text.text))
-            for token in text.logprobs or ():
-                print(for_terminal("  ".join(_likely(one) for one in [token, *token["top"]]), r"\u{:04x}"))
+
+def _print_texts(texts: Iterable[Continuation], live: bool) -> None:
+    """One behind the other; what was shown while it was written is there already."""
+    from paddock.telemetry.terminal import for_terminal
+
+    for number, text in enumerate(texts):
+        if not live:
+            print(for_terminal(("\n" if number else "") + (text.prompt if text.continues else "") + text.text))
+        for token in text.logprobs or ():
+            print(for_terminal("  ".join(_likely(one) for one in [token, *token["top"]]), r"\u{:04x}"))
 
 
 def _likely(one: LikelyToken) -> str:

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from importlib import import_module
+from textwrap import TextWrapper
 
 from paddock import __version__
 from paddock.cores import begin_watching
@@ -51,6 +52,8 @@ INTERRUPTED = 130
 """The exit code of what Ctrl-C ended, as shells have it."""
 MARKS = re.compile(r"^(error:|  why:|  fix:)", re.MULTILINE)
 COLOURS = {"error:": "\x1b[1;31m", "why:": "\x1b[33m", "fix:": "\x1b[32m"}
+UNBROKEN = re.compile(r"`[^`]*`|\bpaddock [a-z][^;,]*")
+"""What somebody may want to copy from an error: commands stay in one piece."""
 NARROWEST, WIDEST = 40, 400
 """Columns that pages are laid out for: in a few, the library that breaks their lines never comes to an end."""
 
@@ -150,11 +153,25 @@ def report(error: UserError, as_json: bool = False) -> None:
     if trace:
         print(trace.rstrip(), file=sys.stderr)
     text = f"error: {error}"
+    if is_live():
+        text = _at_words(text, shutil.get_terminal_size().columns)
     if is_live() and not os.environ.get("NO_COLOR"):
         text = MARKS.sub(lambda mark: f"{COLOURS[mark[0].strip()]}{mark[0]}\x1b[0m", text)
     print(text, file=sys.stderr)
     if as_json and not error.follows_result:
         _print_json(error, error.exit_code)
+
+
+def _at_words(text: str, columns: int) -> str:
+    """Lines that are too long for a terminal broken between words, each part beneath the one before."""
+    lines = []
+    for line in text.splitlines():
+        mark = MARKS.match(line)
+        behind = " " * (len(mark[0]) + 1 if mark else len(line) - len(line.lstrip()))
+        breaks = TextWrapper(columns, subsequent_indent=behind, break_long_words=False, break_on_hyphens=False)
+        whole = UNBROKEN.sub(lambda found: found[0].replace(" ", "\0"), line)
+        lines += [line] if len(line) <= columns else breaks.wrap(whole)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _print_json(error: UserError, code: int) -> None:

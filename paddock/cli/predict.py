@@ -12,6 +12,7 @@ import tyro
 
 from paddock.cli.arguments import parse
 from paddock.errors import ConfigError
+from paddock.phases import phase
 
 if TYPE_CHECKING:
     from paddock.inference.predictors import Predictor
@@ -66,13 +67,12 @@ def main(arguments: list[str]) -> None:
             "there is nothing to predict",
             fix='give --context "…" --question "…", a text, an image, or --input FILE',
         )
-    from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
-    from paddock.phases import phase
-    from paddock.telemetry.terminal import progress_bar
-
-    if options.output is not None:
-        check_output(options.output)
     with phase("loading the model", at_once=True):
+        from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
+        from paddock.telemetry.terminal import progress_bar
+
+        if options.output is not None:
+            check_output(options.output)
         predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
     given = _given(predictor, values, options.input)
     with progress_bar("predict", visible=options.input is not None) as on_batch:

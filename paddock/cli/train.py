@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paddock.cli.arguments import parse_recipe_command
 from paddock.errors import STOPPED, ConfigError
 from paddock.launch.options import check_world
+from paddock.phases import starting
 from paddock.streams import outliving_readers
 from paddock.telemetry import format as show
 
@@ -83,9 +84,10 @@ def main(arguments: list[str]) -> int:
 
         show_config(command.recipe, command.launch, options.json)
     else:
-        from paddock.planning.dry_run import dry_run
+        with starting():
+            from paddock.planning.dry_run import dry_run
 
-        result = dry_run(command.recipe, options.world, options.rank)
+            result = dry_run(command.recipe, options.world, options.rank)
         print(json.dumps(result.to_dict()) if options.json else dry_run_page(command.name, result))
     return 0
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.checkpoint.config import CheckpointConfig
+from paddock.checkpoint.config import FOLDER, CheckpointConfig
+from paddock.checkpoint.names import complete_checkpoints
 from paddock.config.load import load_recipe, merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_recipe
@@ -200,6 +201,4 @@ def restarted(recipe: Recipe, has_checkpoint: bool) -> Recipe:
 
 def has_checkpoint(run_dir: Path) -> bool:
     """Whether there is anything to go on from."""
-    from paddock.checkpoint.directory import CheckpointDirectory
-
-    return CheckpointDirectory(run_dir, keep=None, is_main=False).latest() is not None
+    return bool(complete_checkpoints(run_dir / FOLDER))

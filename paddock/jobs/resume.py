@@ -1,4 +1,5 @@
-"""Going on with a run: what its directory says of its recipe and its processes, or why it is none."""
+"""Going on with a run: what its directory says of its recipe and its processes, or why it is none. No torch, so that
+its answer comes at once."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from paddock.jobs.attempt import GOES_ON, has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
-from paddock.training.remote.run import RemoteRun
 from paddock.training.run_files import CONFIG, ENVIRONMENT, read_environment
 
 
@@ -19,6 +19,8 @@ def find_run(name: str) -> Path:
     """The run directory that somebody names, with a checkpoint to go on from; else an error that says what it is."""
     path = Path(name).expanduser()
     if is_address(name):
+        from paddock.training.remote.run import RemoteRun
+
         path = RemoteRun.at(name).brought()
     if not (path / CONFIG).is_file():
         raise _no_run(name, path)

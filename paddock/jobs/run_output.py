@@ -100,6 +100,7 @@ def _card(
 ) -> list[tuple[str, str]]:
     import torch
 
+    from paddock.planning.concerns import Plan
     from paddock.planning.footprint import bubble_of, draw
     from paddock.telemetry import format as show
 
@@ -109,7 +110,10 @@ def _card(
     threads = f", {number} thread{'s' if number > 1 else ''}{each}" if world.adapter.computes_on_host else ""
     ways = sorted({way for by_rows in products.get("ways", {}).values() for way in by_rows.values()})
     threads += f", products by {' and '.join(ways)}" if ways else ""
-    memory = show.bytes_(max(share.memory for share in shares))
+    memory = f"{show.bytes_(max(share.memory for share in shares))} a process for weights, gradients and optimizer"
+    activations = shares[0].activations
+    memory += ", before activations" if activations is None else f"; activations about {show.bytes_(activations)}"
+    plan = Plan(recipe, run.run_dir, run.begun_step, run.total_steps, run.steps_per_epoch, None)
     rows = [
         ("model", f"{recipe.model.family}, {show.count(recipe.model.num_parameters())} parameters"),
         ("layout", f"{arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
@@ -120,7 +124,8 @@ def _card(
         *(("changed", change) for change in run.changes),
         ("device", f"{world.adapter.name}{threads}" + (f", peak {show.flops(peak)}" if peak else "")),
         ("precision", recipe.precision.compute + (", compiled" if run.compiled else "") + _slowness(run)),
-        ("memory", f"{memory} a process for weights, gradients and optimizer, before activations"),
+        ("memory", memory),
+        ("disk", plan.disk()),
         ("run", str(run.run_dir)),
     ]
     if world.size > 1:

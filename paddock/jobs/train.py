@@ -26,7 +26,7 @@ from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
-from paddock.phases import STARTING, left_to_machine_0, phase, speaks
+from paddock.phases import phase, speaks, starting
 from paddock.streams import outliving_readers
 
 if TYPE_CHECKING:
@@ -61,41 +61,41 @@ def train(
     """Train over all the processes that `launch` asks for. `callbacks` are objects of this process, so they see a run
     that it makes itself; `on_metrics` hear of its records, wherever it runs. One who `resumes` a run wants it to get
     further: that it is at its end is then an error."""
-    from paddock.devices import select
-    from paddock.telemetry.trackers import check_tracker
-
     launch.check()
     launch = located(launch)
-    world_size = world_of(launch)
-    if callbacks and (launch.world_size > 1 or launch.max_restarts) and not under_torchrun():
-        others = f"{launch.world_size} others are" if launch.world_size > 1 else "another one is"
-        raise ConfigError(
-            f"{type(callbacks[0]).__name__} is an object of this process",
-            why=f"{others} started, and would not have it",
-            fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
-        )
-    recipe, run_dir, remote = find_place(recipe, run_dir)
-    own, source = recipe.tokenizer, recipe.checkpoint.load
-    goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
-    if remote is not None:
-        remote.prepare(goes_on, leads=leads_job(launch))
-    recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
-    if recipe.tokenizer != own and not goes_on and not under_torchrun():
-        print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
-    node_counts = _node_counts(recipe, launch)
-    arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
-    check_tracker(recipe.log.track)
-    if recipe.checkpoint.load == "auto" and run_dir is None:
-        raise ConfigError(
-            "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
-        )
-    inspect = inspection(launch, recipe.train.device, recipe.to_dict())
-    if inspect is None or inspect.finds_device:  # a machine without it has to tell the others
-        check_device(recipe.parallel, select(recipe.train.device))
-        launch = _with_threads(launch, recipe)
-    address = None if remote is None else str(remote.address)
-    job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
-    with outliving_readers(), left_to_machine_0(launch.node_rank > 0), phase(STARTING, at_once=True):
+    with outliving_readers(), starting(launch.node_rank):
+        from paddock.devices import select
+        from paddock.telemetry.trackers import check_tracker
+
+        world_size = world_of(launch)
+        if callbacks and (launch.world_size > 1 or launch.max_restarts) and not under_torchrun():
+            others = f"{launch.world_size} others are" if launch.world_size > 1 else "another one is"
+            raise ConfigError(
+                f"{type(callbacks[0]).__name__} is an object of this process",
+                why=f"{others} started, and would not have it",
+                fix="register its class (register_callback) in a module of its own, and name it in train.callbacks",
+            )
+        recipe, run_dir, remote = find_place(recipe, run_dir)
+        own, source = recipe.tokenizer, recipe.checkpoint.load
+        goes_on = run_dir is not None and continues(recipe.checkpoint, run_dir)
+        if remote is not None:
+            remote.prepare(goes_on, leads=leads_job(launch))
+        recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
+        if recipe.tokenizer != own and not goes_on and not under_torchrun():
+            print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
+        node_counts = _node_counts(recipe, launch)
+        arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
+        check_tracker(recipe.log.track)
+        if recipe.checkpoint.load == "auto" and run_dir is None:
+            raise ConfigError(
+                "checkpoint.load = auto continues a run directory, and none is named", fix="set --run-dir DIR"
+            )
+        inspect = inspection(launch, recipe.train.device, recipe.to_dict())
+        if inspect is None or inspect.finds_device:  # a machine without it has to tell the others
+            check_device(recipe.parallel, select(recipe.train.device))
+            launch = _with_threads(launch, recipe)
+        address = None if remote is None else str(remote.address)
+        job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
         return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect)
 
 

@@ -70,10 +70,18 @@ class Plan:
                 "by it; give validation more of the data, or --evaluate.every None"
             )
 
+    def disk(self) -> str:
+        """What the checkpoints take, and what there is."""
+        size, most = checkpoint_bytes(self.recipe), self._checkpoints()
+        several = f", at most {most} at once: {bytes_(most * size)}" if most > 1 else ""
+        return f"{bytes_(size)} a checkpoint{several}; {bytes_(self._free())} free"
+
+    def _free(self) -> int:
+        return shutil.disk_usage(_existing(self.run_dir)).free
+
     def _disk(self) -> Iterator[str]:
-        size = checkpoint_bytes(self.recipe)
+        size, free = checkpoint_bytes(self.recipe), self._free()
         there = sum(1 for _ in (self.run_dir / FOLDER).glob("step-*"))
-        free = shutil.disk_usage(_existing(self.run_dir)).free
         most = max(self._checkpoints() - there, 1)
         if size > free:
             raise MachineError(
@@ -91,10 +99,15 @@ class Plan:
 
     def _checkpoints(self) -> int:
         """How many there may be at once: those that are kept, the best, and the one that is being written."""
-        recipe, steps = self.recipe, self.total_steps - self.begun_step
-        periods = [period(each, self.steps_per_epoch) for each in (recipe.checkpoint.every, recipe.evaluate.every)]
-        saved = 1 + sum(steps // each for each in periods if each is not None)
+        recipe = self.recipe
+        wanted = [period(each, self.steps_per_epoch) for each in (recipe.checkpoint.every, recipe.evaluate.every)]
+        periods = [each for each in wanted if each is not None]
+        saved = sum(map(self._steps_at, periods)) - (self._steps_at(math.lcm(*periods)) if len(periods) > 1 else 0)
+        saved += all(self.total_steps % each for each in periods)  # the last step always is
         return saved if recipe.checkpoint.keep is None else min(saved, recipe.checkpoint.keep + 2)
+
+    def _steps_at(self, every: int) -> int:
+        return self.total_steps // every - self.begun_step // every
 
 
 def checkpoint_bytes(recipe: Recipe) -> int:

@@ -41,6 +41,9 @@ class Footprint:
     """Bytes sent in a step, over the tensor, pipeline and data dimension."""
     work: float
     """The part of the pipeline's computation that is here."""
+    activations: int | None = None
+    """About what a micro-batch keeps for its backward pass, dropout aside; None where layers lie over several processes
+    or are recomputed, and in mixed precision."""
 
     @property
     def memory(self) -> int:
@@ -76,6 +79,7 @@ def footprint(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> Footpri
             "data": _sent_over_data(recipe, arithmetic, engine),
         },
         work=_work(recipe, costs),
+        activations=_activations(recipe, arithmetic, costs),
     )
 
 
@@ -138,7 +142,7 @@ def _held_at_once(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, shard:
     """
     layout, mode = arithmetic.layout, recipe.parallel.shard
     whole = _whole(engine.trained, engine.mesh)
-    narrow = FLOAT32 if recipe.precision.compute == "float32" else 2
+    narrow = _compute_bytes(recipe)
     modules = [module for stage in engine.stages.values() for module in stage.unit_modules()]
     units = [_whole(list(module.parameters()), engine.mesh) for module in modules]
     outside = whole - sum(units)
@@ -161,7 +165,7 @@ def _sent_over_tensor(recipe: Recipe, arithmetic: Arithmetic, costs: Sequence[Un
     tensor, batch = arithmetic.layout.tensor, arithmetic.batch
     if tensor == 1:
         return 0
-    small = FLOAT32 if recipe.precision.compute == "float32" else 2
+    small = _compute_bytes(recipe)
     a_sample = sum(unit.exchange.compute * small + unit.exchange.float32 * FLOAT32 for unit in costs)
     return int(a_sample * batch.micro * batch.accumulation * (tensor - 1) / tensor)
 
@@ -193,13 +197,27 @@ def _sent_over_data(recipe: Recipe, arithmetic: Arithmetic, engine: Engine) -> i
         return 2 * sums
     modules = [module for stage in engine.stages.values() for module in stage.unit_modules()]
     inside = sum(_whole(list(module.parameters()), engine.mesh) for module in modules)
-    narrow = FLOAT32 if recipe.precision.compute == "float32" else 2
+    narrow = _compute_bytes(recipe)
     gather = (inside * narrow + (numbers - inside) * FLOAT32) * (data - 1) // data
     if mode == "optimizer":
         return sums + gather
     pipelined, micro_batches = arithmetic.layout.pipeline > 1, arithmetic.batch.accumulation
     gathers = micro_batches + 1 if pipelined else 2 * micro_batches  # a pipeline keeps them when it goes backward
     return sums + gather * gathers
+
+
+def _activations(recipe: Recipe, arithmetic: Arithmetic, costs: Sequence[UnitCost]) -> int | None:
+    layout = arithmetic.layout
+    is_whole = layout.tensor == layout.pipeline == 1 and recipe.parallel.recompute == "none"
+    if not is_whole or recipe.precision.compute != "float32":
+        return None
+    *units, head = costs  # which keeps the gradient of its weight above all: once, however many samples there are
+    return (sum(unit.saved for unit in units) * arithmetic.batch.micro + head.saved) * FLOAT32
+
+
+def _compute_bytes(recipe: Recipe) -> int:
+    """Of a number in the type of the computation."""
+    return FLOAT32 if recipe.precision.compute == "float32" else 2
 
 
 def _whole(parameters: list[nn.Parameter], mesh: Mesh) -> int:

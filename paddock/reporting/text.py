@@ -12,7 +12,7 @@ from paddock.reporting.details import RunDetails
 from paddock.reporting.listing import RunEntry, cells_of
 from paddock.reporting.tidying import Plan
 from paddock.telemetry import format as show
-from paddock.telemetry.logfile import general
+from paddock.telemetry.logfile import general, with_unit
 
 LONGEST_REASON = 120
 """Characters of what is damaged, in a list."""
@@ -75,7 +75,11 @@ def show_page(found: RunDetails) -> str:
     rows.append(("size", show.bytes_(run.bytes)))
     lines = [run.name, *(f"  {name:<18} {value}" for name, value in rows)]
     if found.last:
-        lines += ["", "newest numbers", *(f"  {name:<36} {general(value)}" for name, value in found.last.items())]
+        lines += [
+            "",
+            "newest numbers",
+            *(f"  {name:<36} {with_unit(name, value)}" for name, value in found.last.items()),
+        ]
     if found.attempts:
         lines += ["", "attempts"]
         for one in found.attempts:

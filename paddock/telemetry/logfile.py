@@ -119,6 +119,16 @@ _KNOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "wait_time": ("wait_time", format.duration),
     "memory": ("memory", format.bytes_),
 }
+
+
+def with_unit(metric: str, value: float) -> str:
+    """A number as its metric is told everywhere: memory in bytes, times in seconds and minutes."""
+    kind = metric.rpartition(".")[2]
+    if kind.endswith("_time"):
+        return format.duration(value)
+    return _KNOWN[kind][1](value) if kind in _KNOWN else general(value)
+
+
 _HIDDEN = (
     *("train.compute_time", "train.tokens_per_second_per_device", "train.busy_time."),
     *("train.own_time", "summary.own_time"),

@@ -78,6 +78,30 @@ def test_errors_are_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch
     assert re.sub(r"\x1b\[[0-9;]*m", "", shown[0]) == plain
 
 
+def test_errors_are_broken_between_words_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ConfigError(
+        "steps = many",
+        why="it is a number of steps that the run makes, and not a word for it",
+        fix="`paddock train gpt2/tiny --help optimizer` lists what there is",
+    )
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = []
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        report(error)
+        shown.append(stream.getvalue().splitlines())
+    narrow, whole = shown
+    assert narrow[:3] == [
+        "error: steps = many",
+        "  why: it is a number of steps that the",
+        "       run makes, and not a word for it",
+    ]
+    assert narrow[3:] == ["  fix:", "       `paddock train gpt2/tiny --help optimizer`", "       lists what there is"]
+    assert whole == f"error: {error}".splitlines()
+
+
 def test_no_warning_of_a_library_in_a_run(tmp_path: Path) -> None:
     done = paddock("train", *TINY, "--run-dir", str(tmp_path / "run"))
     assert done.returncode == 0 and "Warning" not in done.stderr and "warnings.warn" not in done.stderr

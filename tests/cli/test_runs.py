@@ -77,6 +77,7 @@ def test_one_run_is_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     page = printed(capsys, "runs", "show", "runs/b")
     assert "paddock resume runs/b" in page and "step-00000100" in page and "latest and best" in page
     assert "next: paddock evaluate runs/b" in page and re.search(r"optimizer.lr +0.01", page)
+    assert re.search(r"train.memory +\d\S* [kMG]?B\n", page) and re.search(r"train.step_time +[\d.]+m?s\n", page)
     assert "damaged: it has no config.yaml" in printed(capsys, "runs", "show", "runs/odd")
     assert json.loads(printed(capsys, "runs", "show", "runs/a", "--json"))["state"] == "done"
     assert '"runs/begun"' in printed(capsys, "runs", "show", "runs/begn", code=2)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -19,7 +20,7 @@ from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_layout
 from paddock.models.build import build_engine, initialize_engine
-from paddock.models.registry import example_batch
+from paddock.models.registry import build_model, example_batch
 from paddock.parallel.mesh import build_mesh
 from paddock.planning.dry_run import build_one, fake_world
 from paddock.planning.footprint import Footprint, footprint
@@ -139,6 +140,33 @@ def test_memory_by_shard_mode() -> None:
     assert by_mode["parameters"].weights < by_mode["optimizer"].weights
     assert by_mode["optimizer"].memory < by_mode["none"].memory
     assert everyone(small("dp2", optimizer={"name": "sgd"}))[0].optimizer == 4 * parameters
+
+
+@pytest.mark.parametrize(("name", "micro"), [("gpt2/tiny", 4), ("gpt2/tiny", 1), ("bert/tiny", 2), ("t5/tiny", 4)])
+def test_activations_are_what_autograd_keeps(name: str, micro: int) -> None:
+    batch = {"batch": {"micro": micro, "global": micro}, "parallel": {"data": 1}}
+    recipe = recipe_from_dict(merge(load_recipe(name).to_dict(), batch))
+    recipe = recipe.model_copy(update={"model": recipe.model.without_dropout()})
+    (told,) = everyone(recipe)
+    model = build_model(recipe.model)
+    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage()._cdata not in weights and tensor.is_floating_point():
+            kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model.train()(**example_batch(recipe.model, micro, recipe.data.sample_shape(), seed=0))
+    assert told.activations == pytest.approx(sum(one.untyped_storage().nbytes() for one in kept.values()), rel=0.15)
+    del loss
+
+
+@pytest.mark.parametrize("layout", ["tp2", "pp2", "dp2,recompute=full"])
+def test_activations_are_left_open_where_they_are_not_known(layout: str) -> None:
+    assert {one.activations for one in everyone(small(layout))} == {None}
+    assert everyone(small("dp2", precision={"compute": "bfloat16"}))[0].activations is None
 
 
 class Traffic(TorchDispatchMode):

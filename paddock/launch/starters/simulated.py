@@ -16,12 +16,14 @@ from paddock.launch.environment import num_cores
 from paddock.launch.options import LaunchOptions
 from paddock.launch.starters.programs import Program, run_together
 from paddock.launch.worker import die_with_parent
+from paddock.phases import over
 
 MEETING = "127.0.0.1"
 
 
 def simulate(command: Sequence[str], options: LaunchOptions) -> int:
     """Run `paddock COMMAND` as so many machines as `options` count; returns the exit code."""
+    over()  # the machines say what they are doing
     words = without_flag(command, "--simulate-nodes")
     with _port_kept(options.master_port) as port:
         programs = [
