@@ -60,8 +60,9 @@ chaos: $(VENV)/installed-dev ## Faults against jobs of two machines: make chaos 
 	$(BIN)/python tests/chaos/cluster.py --faults $(FAULTS) --first $(or $(FIRST),0) --seed $(or $(SEED),0) \
 	  $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos-cluster.csv)
 
-chaos-local: $(VENV)/installed-dev ## Faults against small runs: make chaos-local [FAULTS=300] [SEED=1] [KINDS="kill full_disk"]
-	$(BIN)/python tests/chaos --faults $(FAULTS) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos.csv)
+chaos-local: $(VENV)/installed-dev ## Faults against small runs: make chaos-local [FAULTS=300] [FIRST=100] [SEED=1] [KINDS="kill full_disk"]
+	$(BIN)/python tests/chaos --faults $(FAULTS) --first $(or $(FIRST),0) --seed $(or $(SEED),0) \
+	  $(if $(KINDS),--kinds $(KINDS),--csv benchmarks/results/chaos.csv)
 
 $(VENV)-audit/bin/pip-audit:
 	$(PYTHON) -m venv $(VENV)-audit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import shutil
@@ -19,10 +18,11 @@ from machinery import isolate
 
 cannot_mount = isolate()  # before there are threads: libraries begin some
 
-from campaign import Campaign, Verdict, warm_up  # noqa: E402
+from campaign import COLUMNS, Campaign, Verdict, warm_up  # noqa: E402
 from faults import KINDS, PLANTED  # noqa: E402
+from ledger import Ledger, run_faults  # noqa: E402
 
-COLUMNS = ("kind", "tried", "recovered", "refused", "unaffected", "lost", "left_behind", "skipped")
+COUNTED = ("kind", "tried", "recovered", "refused", "unaffected", "lost", "left_behind", "skipped")
 
 
 def main() -> int:
@@ -30,6 +30,21 @@ def main() -> int:
     kinds = options.kinds or list(KINDS)
     if unknown := set(kinds) - set(KINDS) - set(PLANTED):
         raise SystemExit(f"there is no kind {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
+    ledger = Ledger(None if options.csv is None else Path(options.csv).absolute(), COLUMNS)
+    first, count = (options.only, 1) if options.only is not None else (options.first, options.faults)
+    numbers = [number for number in range(first, first + count) if not ledger.has(options.seed, number)]
+    verdicts = disturb(options, kinds, numbers, ledger) if numbers else []
+    rows = summary(ledger.of(options.seed))
+    bad = [verdict for verdict in verdicts if verdict.lost or verdict.left]
+    print(json.dumps({"kinds": rows, "bad": [vars(one) for one in bad]}) if options.json else table(rows))
+    if not options.json:
+        for reason in sorted({verdict.skipped for verdict in verdicts if verdict.skipped}):
+            print(f"skipped: {reason}")
+    return 1 if any(row["lost"] or row["left_behind"] for row in rows) else 0
+
+
+def disturb(options: argparse.Namespace, kinds: list[str], numbers: list[int], ledger: Ledger) -> list[Verdict]:
+    """These faults, each told as soon as it is over."""
     warm_up()
     root = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.keep))
     campaign = Campaign(root, options.seed, kinds, options.processes, options.patience, cannot_mount)
@@ -37,8 +52,7 @@ def main() -> int:
     verdicts: list[Verdict] = []
     try:
         campaign.prepare()
-        first, count = (options.only, 1) if options.only is not None else (options.first, options.faults)
-        for verdict in campaign.faults(first, count):
+        for verdict in run_faults(numbers, options.seed, campaign.fault, ledger):
             verdicts.append(verdict)
             if not options.quiet:
                 tell(verdict, time.monotonic() - begun)
@@ -47,16 +61,7 @@ def main() -> int:
             shutil.rmtree(root, ignore_errors=True)
         else:
             print(f"what these runs left is in {root}", file=sys.stderr)
-    rows = summary(verdicts)
-    if options.csv:
-        write_csv(rows, Path(options.csv))
-    bad = [verdict for verdict in verdicts if verdict.lost or verdict.left]
-    print(json.dumps({"kinds": rows, "bad": [vars(one) for one in bad]}) if options.json else table(rows))
-    if not options.json:
-        print(f"{len(verdicts)} faults in {time.monotonic() - begun:.0f} s")
-        for reason in sorted({verdict.skipped for verdict in verdicts if verdict.skipped}):
-            print(f"skipped: {reason}")
-    return 1 if bad else 0
+    return verdicts
 
 
 def parse() -> argparse.Namespace:
@@ -69,7 +74,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", type=int, metavar="K", help="fault K alone (with the same --kinds)")
     parser.add_argument("--patience", type=float, default=600, help="seconds until a run counts as hung")
     parser.add_argument("--keep", type=Path, help="where runs are, and stay if something was wrong (default: $TMPDIR)")
-    parser.add_argument("--csv", help="write the table to a file, such as benchmarks/results/chaos.csv")
+    parser.add_argument(
+        "--csv",
+        help="add a row for each fault to a file, such as benchmarks/results/chaos.csv; what has one is not done again",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no line for each fault")
     return parser.parse_args()
@@ -82,26 +90,19 @@ def tell(verdict: Verdict, seconds: float) -> None:
         print(f"              {line}", file=sys.stderr, flush=True)
 
 
-def summary(verdicts: list[Verdict]) -> list[dict[str, object]]:
+def summary(told: list[dict[str, str]]) -> list[dict[str, object]]:
     """Outcomes by kind."""
     rows = []
-    for kind in dict.fromkeys(verdict.kind for verdict in verdicts):
-        outcomes = [verdict.outcome for verdict in verdicts if verdict.kind == kind]
-        rows.append({"kind": kind, "tried": len(outcomes)} | {name: outcomes.count(name) for name in COLUMNS[2:]})
+    for kind in dict.fromkeys(row["kind"] for row in told):
+        outcomes = [row["outcome"] for row in told if row["kind"] == kind]
+        rows.append({"kind": kind, "tried": len(outcomes)} | {name: outcomes.count(name) for name in COUNTED[2:]})
     return rows
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    cells = [list(COLUMNS), *([str(row[name]) for name in COLUMNS] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(COLUMNS))]
+    cells = [list(COUNTED), *([str(row[name]) for name in COUNTED] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(COUNTED))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
-
-
-def write_csv(rows: list[dict[str, object]], path: Path) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

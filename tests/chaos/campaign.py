@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -51,6 +51,7 @@ class Verdict:
     """What the run lost, or said wrongly."""
     left: list[str] = field(default_factory=list)
     """What it left behind."""
+    seed: int = 0
 
     @property
     def outcome(self) -> str:
@@ -61,6 +62,14 @@ class Verdict:
         if self.left:
             return "left_behind"
         return "unaffected" if self.finished else "refused" if self.code in range(1, 8) else "recovered"
+
+    def row(self) -> dict[str, object]:
+        wrong = [self.skipped] if self.skipped else [*self.lost, *(f"left behind: {one}" for one in self.left)]
+        values = {name: getattr(self, name) for name in COLUMNS if name != "wrong"}
+        return values | {"wrong": "; ".join(wrong).replace("\n", " ")}
+
+
+COLUMNS = ("seed", "number", "kind", "processes", "fault", "code", "outcome", "wrong")
 
 
 class Campaign:
@@ -97,11 +106,6 @@ class Campaign:
             losses = numbers(scene.run_dir)
             assert len(losses) == STEPS and self._undisturbed.setdefault(processes, losses) == losses
 
-    def faults(self, first: int, count: int) -> Iterator[Verdict]:
-        """One after the other."""
-        for number in range(first, first + count):
-            yield self.fault(number)
-
     def fault(self, number: int) -> Verdict:
         """One fault, the run that it met, and what was left."""
         kind = self._kinds[number % len(self._kinds)]
@@ -113,8 +117,8 @@ class Campaign:
                 raise Skipped("it takes several processes")
             strike = (KINDS | PLANTED)[kind](scene)
         except Skipped as reason:
-            return Verdict(number, kind, scene.said, scene.processes, skipped=str(reason))
-        verdict = Verdict(number, kind, scene.said, scene.processes)
+            return Verdict(number, kind, scene.said, scene.processes, skipped=str(reason), seed=self._seed)
+        verdict = Verdict(number, kind, scene.said, scene.processes, seed=self._seed)
         try:
             disturbed = self._start(scene, resumes=True, prepare=scene.prepare, flags=scene.flags)
             strike(disturbed)

@@ -26,7 +26,8 @@ cannot_mount = machinery.isolate() if __name__ == "__main__" else None  # before
 from campaign import warm_up  # noqa: E402
 from cluster_campaign import Campaign  # noqa: E402
 from cluster_faults import KINDS, PLANTED  # noqa: E402
-from cluster_records import Ledger, Verdict, distribution, outcomes, run_faults, write_times  # noqa: E402
+from cluster_records import COLUMNS, Verdict, distribution, outcomes, write_times  # noqa: E402
+from ledger import Ledger, run_faults  # noqa: E402
 
 
 def main() -> int:
@@ -34,7 +35,7 @@ def main() -> int:
     if unknown := set(options.kinds) - set(KINDS) - set(PLANTED):
         raise SystemExit(f"there is no kind {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
     csv = None if options.csv is None else Path(options.csv)
-    ledger = Ledger(csv)
+    ledger = Ledger(csv, COLUMNS)
     first, count = (options.only, 1) if options.only is not None else (options.first, options.faults)
     left = [number for number in range(first, first + count) if not ledger.has(options.seed, number)]
     kept = [] if not left else disturb(options, ledger, left)

@@ -1,12 +1,10 @@
-"""What a campaign over several machines writes down: a row for each fault, as soon as it is known, and the times by
-kind. A campaign may be interrupted and go on: what has a row is not done again."""
+"""What a campaign over several machines writes down: a row for each fault, and the times by kind."""
 
 from __future__ import annotations
 
 import csv
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -60,52 +58,6 @@ class Verdict:
 
 
 COLUMNS = tuple(one.name for one in fields(Verdict))
-
-
-class Ledger:
-    """The rows of a file, to which others are added; without a path, of this process alone."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.rows: list[dict[str, str]] = []
-        if path is not None and path.exists() and path.stat().st_size:
-            self.rows = list(self._read(path))
-
-    @staticmethod
-    def _read(path: Path) -> Iterator[dict[str, str]]:
-        with open(path, encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            if tuple(reader.fieldnames or ()) != COLUMNS:
-                raise SystemExit(f"{path} is of another campaign: its columns are not {','.join(COLUMNS)}")
-            yield from reader
-
-    def has(self, seed: int, number: int) -> bool:
-        return any((row["seed"], row["number"]) == (str(seed), str(number)) for row in self.rows)
-
-    def of(self, seed: int) -> list[dict[str, str]]:
-        return [row for row in self.rows if row["seed"] == str(seed)]
-
-    def add(self, verdict: Verdict) -> None:
-        row = verdict.row()
-        self.rows.append({name: "" if value is None else str(value) for name, value in row.items()})
-        if self.path is None:
-            return
-        with open(self.path, "a", encoding="utf-8", newline="") as stream:
-            writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-            if not stream.tell():
-                writer.writeheader()
-            writer.writerow(row)
-            stream.flush()
-            os.fsync(stream.fileno())
-
-
-def run_faults(numbers: Iterable[int], seed: int, fault: Callable[[int], Verdict], ledger: Ledger) -> Iterator[Verdict]:
-    """One after the other, but those that have a row."""
-    for number in numbers:
-        if not ledger.has(seed, number):
-            verdict = fault(number)
-            ledger.add(verdict)
-            yield verdict
 
 
 def distribution(rows: list[dict[str, str]]) -> list[dict[str, object]]:

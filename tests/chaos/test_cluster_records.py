@@ -12,6 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))  # a script's modules find each other beside it
 records = importlib.import_module("cluster_records")
+ledgers = importlib.import_module("ledger")
 
 
 def fault(number: int) -> Any:
@@ -24,7 +25,9 @@ def fault(number: int) -> Any:
 
 def part(path: Path, *numbers: int, seed: int = 7) -> list[int]:
     """The faults that are made when a part of a campaign is asked for."""
-    return [verdict.number for verdict in records.run_faults(numbers, seed, fault, records.Ledger(path))]
+    return [
+        verdict.number for verdict in ledgers.run_faults(numbers, seed, fault, ledgers.Ledger(path, records.COLUMNS))
+    ]
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -51,7 +54,7 @@ def test_a_row_is_on_the_disk_before_the_next_fault(tmp_path: Path) -> None:
         seen.append(len(rows(path)) if path.exists() else 0)
         return fault(number)
 
-    list(records.run_faults(range(3), 7, watched, records.Ledger(path)))
+    list(ledgers.run_faults(range(3), 7, watched, ledgers.Ledger(path, records.COLUMNS)))
     assert seen == [0, 1, 2]
 
 
@@ -59,13 +62,13 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(SystemExit, match="of another campaign"):
-        records.Ledger(path)
+        ledgers.Ledger(path, records.COLUMNS)
     assert path.read_text() == "a,b\n1,2\n"
 
 
 def test_times_are_told_by_kind(tmp_path: Path) -> None:
-    ledger = records.Ledger(None)
-    list(records.run_faults(range(10), 7, fault, ledger))
+    ledger = ledgers.Ledger(None, records.COLUMNS)
+    list(ledgers.run_faults(range(10), 7, fault, ledger))
     times = {(row["what"], row["kind"]): row for row in records.distribution(ledger.of(7))}
     assert times["detected", "all"] == {
         **{"what": "detected", "kind": "all", "count": 10},
