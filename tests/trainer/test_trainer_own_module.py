@@ -225,6 +225,8 @@ def test_a_run_whose_module_is_gone_says_so(
     settings = SETTINGS | {"train.steps": 1}
     parts = {"train_dataset": own.make_records(), "overrides": settings, "run_dir": tmp_path / "r"}
     Trainer(model=own.Regression(), **parts).train()
+    told = capsys.readouterr().err
+    assert f"next: paddock report {tmp_path / 'r'}" in told and "paddock evaluate" not in told
     gc.collect()
     assert run(["evaluate", str(tmp_path / "r")]) == 2
     assert run(["resume", str(tmp_path / "r"), "--train.steps", "2"]) == 2
