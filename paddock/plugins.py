@@ -8,7 +8,6 @@ for the metadata of all installed packages. This module knows no group by name, 
 
 from __future__ import annotations
 
-import os
 import sys
 import weakref
 from importlib import import_module
@@ -21,10 +20,9 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _modules: dict[str, None] = {}
-"""Modules outside this package that registered something in this process, in their order."""
+"""Modules outside this package that registered something in this process, in their order, and places of objects that
+its program has named (`allow`)."""
 
-IMPORT = "PADDOCK_IMPORT"
-"""The variable of the environment that names modules, with commas between, that a recipe may name things of."""
 PROGRAM = "program:"
 """How the place of an object begins that this process alone has."""
 _lent: dict[str, Any] = {}
@@ -76,6 +74,12 @@ def caller() -> str:
     return str(sys._getframe(2).f_globals["__name__"])
 
 
+def allow(place: str) -> None:
+    """Let recipes name the object `package.module:name`, in this process and in those that it starts: a program that
+    says so itself has read it."""
+    _modules[place] = None
+
+
 def is_known(module: str) -> bool:
     """Whether a module is of this package, or of one that has registered something here."""
     return is_ours(module) or _package(module) in map(_package, _modules)
@@ -86,7 +90,7 @@ def is_ours(module: str) -> bool:
 
 
 def modules_for_workers() -> list[str]:
-    """The modules that other processes have to import to know what this one knows."""
+    """The modules, and places in them, that other processes have to import to know what this one knows."""
     if "__main__" in _modules:
         raise ConfigError(
             "what this script or notebook registers is unknown to other processes",
@@ -101,14 +105,14 @@ def import_all(modules: list[str], path: list[str]) -> None:
     sys.path += [folder for folder in path if folder not in sys.path]
     for module in modules:
         try:
-            import_module(module)
+            import_module(module.partition(":")[0])
         except Exception as error:
             raise MachineError(
                 f"{module} cannot be imported in a worker process",
                 why=_first_line(error),
                 fix="it registered something in the process that started this one: let it be imported by its name",
             ) from error
-        remember(module)
+        _modules[module] = None
 
 
 class Loan:
@@ -134,29 +138,18 @@ def _take_back(places: list[str]) -> None:
         _lent.pop(place, None)
 
 
-def admit(place: str) -> None:
-    """Let recipes name things of the module of `package.module:name`: the program that runs says so itself."""
-    remember(place.partition(":")[0])
-
-
 def object_at(place: str) -> Any:
-    """What a place names: `package.module:name`, in every process; or what this program lent. A recipe, which may come
-    from anywhere, imports nothing by itself: whoever runs it has to admit the module."""
-    if place.startswith(PROGRAM):
-        if place not in _lent:
-            raise ConfigError(
-                f"{place.removeprefix(PROGRAM)} is an object of the program that trained with it",
-                why="no other program has it, and it is not kept with the run",
-                fix="give it to a Trainer again, with the run's run_dir; or name the place of a function that makes it",
-            )
+    """What a place names: what this program lent; or `package.module:name`, if the program that began all this has
+    named it itself (`allow`): a recipe or a checkpoint, which may be a stranger's, imports nothing."""
+    if place in _lent:
         return _lent[place]
-    module, _, name = place.partition(":")
-    if module not in _modules and module not in os.environ.get(IMPORT, "").split(","):
+    if place not in _modules:
         raise ConfigError(
-            f"the recipe names {place}, code from outside",
-            why="a recipe alone imports nothing: whoever runs it says that its code may run",
-            fix=f"set {IMPORT}={module} if you trust it, or give it to a Trainer in Python, with the run's run_dir",
+            f"{place.removeprefix(PROGRAM)} is code of the program that trained with it",
+            why="a recipe, or a checkpoint, cannot bring code, nor have it imported",
+            fix="give it to a Trainer again, in Python: Trainer(model=…, train_dataset=…, run_dir=…)",
         )
+    module, _, name = place.partition(":")
     try:
         found = import_module(module)
     except Exception as error:  # a foreign module may do anything on import
@@ -179,7 +172,7 @@ def _source(entry: EntryPoint) -> str:
 
 
 def _package(module: str) -> str:
-    return module.partition(".")[0]
+    return module.partition(":")[0].partition(".")[0]
 
 
 def _first_line(error: BaseException) -> str:

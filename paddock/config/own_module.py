@@ -16,7 +16,7 @@ from paddock.config.recipe import Recipe
 from paddock.data.own.config import OwnData
 from paddock.errors import ConfigError, bad_value
 from paddock.models.own.config import OwnConfig
-from paddock.plugins import PROGRAM, Loan, admit
+from paddock.plugins import PROGRAM, Loan, allow
 from paddock.tasks.rules import check_own_data
 from paddock.training.config import TrainConfig
 
@@ -62,16 +62,15 @@ def own_values(
 
 
 def place_of(thing: Any, loan: Loan) -> str:
-    """Where a recipe finds what was given: its own place, if every process finds it there; else one that is lent. Who
-    gives it to a Trainer admits it."""
+    """Where a recipe finds what was given: its own place, if every process finds it there; else one that is lent."""
     if isinstance(thing, str):
-        admit(thing)
+        allow(thing)
         return thing
     module, own = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     place = f"{module}:{own}"
     is_known = module != "__main__" and own is not None and PLACE.fullmatch(place)
     if is_known and getattr(sys.modules.get(str(module)), str(own), None) is thing:
-        admit(place)
+        allow(place)
         return place
     return loan.lend(thing, _name_of(thing))
 

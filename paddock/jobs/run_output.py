@@ -178,7 +178,8 @@ def show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], se
     if progress.stopped_by is None:
         tries = [f"paddock {run.task.next_command.format(run=name)}"] if run.can_be_tried else []
         title = "done" if trained else f"nothing to do: the run is at its last step, {progress.step}, already"
-        end_card(title, rows, [*tries, f"paddock evaluate {name}"])
+        looks = f"paddock {'evaluate' if run.task.recipe_is_whole else 'report'} {name}"
+        end_card(title, rows, [*tries, looks])
     elif progress.stopped_by == REGROUPING:
         end_card(f"{REGROUPING}: what is done is saved, and the run goes on with them", rows, [])
     elif run.checkpoints.latest() is None:

@@ -29,6 +29,7 @@ class OwnLoss(Task):
 
     measures: ClassVar[Mapping[str, Goal]] = {"loss": "MINIMIZE"}
     judges_outputs: ClassVar[bool] = False
+    recipe_is_whole: ClassVar[bool] = False
     next_command: ClassVar[str] = "report {run}"
 
     @classmethod

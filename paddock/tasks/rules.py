@@ -259,7 +259,7 @@ def check_own_data(recipe: Recipe) -> str:
     assert isinstance(data, OwnData)
     if data.train is None and data.validation is None:
         raise ConfigError(
-            "data.train is not set", why="there are no samples", fix="set --data.train package.module:function"
+            "data.train is not set", why="there are no samples", fix="give a Trainer its train_dataset, in Python"
         )
     lent = [place for place in (data.train, data.validation) if place is not None and place.startswith(PROGRAM)]
     if data.workers and lent:

@@ -90,6 +90,8 @@ class Task(Protocol):
     """Whether an evaluation can list the samples that the model got wrong (`missed`)."""
     reads_tokens: ClassVar[bool] = True
     """Whether the size of a sample is a number of tokens."""
+    recipe_is_whole: ClassVar[bool] = True
+    """Whether a run's recipe is all that it needs: not where a program brings code."""
     next_command: ClassVar[str]
     """What to try with a trained model: words behind `paddock`, with {run} for its directory."""
 

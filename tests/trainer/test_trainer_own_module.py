@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import gc
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -157,24 +158,6 @@ def test_two_processes_train_as_one(own: ModuleType, tmp_path: Path) -> None:
     assert together.align(alone).aligned
     for one, other in zip(alone.model.parameters(), together.model.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
-    assert run(["resume", str(tmp_path / "alone"), "--train.steps", "7"]) == 0, "the command line finds it by its place"
-    assert run(["evaluate", str(tmp_path / "together")]) == 0
-    assert alone.history.rows[-1]["step"] == 7
-
-
-def test_a_recipe_imports_nothing_that_nobody_admitted(
-    own: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run directory may come from anywhere, and would otherwise run whatever it names."""
-    places = {"model": "own_modules:make_regression", "train_dataset": "own_modules:make_records"}
-    Trainer(**places, overrides=SETTINGS | {"train.steps": 1}, run_dir=tmp_path / "run").train()
-    capsys.readouterr()
-    monkeypatch.setattr(plugins, "_modules", {})
-    assert run(["resume", str(tmp_path / "run"), "--train.steps", "2"]) == 2
-    said = capsys.readouterr().err
-    assert "names own_modules:make_re" in said and "PADDOCK_IMPORT=own_modules" in said
-    monkeypatch.setenv(plugins.IMPORT, "others,own_modules")
-    assert run(["resume", str(tmp_path / "run"), "--train.steps", "2"]) == 0
 
 
 def test_what_cannot_be_is_refused_when_the_trainer_is_made(own: ModuleType) -> None:
@@ -240,10 +223,31 @@ def test_a_run_whose_module_is_gone_says_so(
     own: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = SETTINGS | {"train.steps": 1}
-    Trainer(
-        model=own.Regression(), train_dataset=own.make_records(), overrides=settings, run_dir=tmp_path / "r"
-    ).train()
+    parts = {"train_dataset": own.make_records(), "overrides": settings, "run_dir": tmp_path / "r"}
+    Trainer(model=own.Regression(), **parts).train()
+    told = capsys.readouterr().err
+    assert f"next: paddock report {tmp_path / 'r'}" in told and "paddock evaluate" not in told
     gc.collect()
     assert run(["evaluate", str(tmp_path / "r")]) == 2
     assert run(["resume", str(tmp_path / "r"), "--train.steps", "2"]) == 2
-    assert "Trainer again" in capsys.readouterr().err
+    assert "a Trainer again" in capsys.readouterr().err
+    assert run(["runs", "show", str(tmp_path / "r")]) == 0
+
+
+def test_a_recipe_imports_no_code(own: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote it: only what a program has named is found, in the very place that it named."""
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Trainer(model="own_modules:make_regression", train_dataset="own_modules:make_records")
+    for place in ("trap:make", "os:getcwd", "own_modules:make_pairs", "paddock.cli.main:main"):
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(
+            f"task: own_loss\nmodel: {{family: own, module: '{place}'}}\n"
+            f"data: {{source: own, train: '{place}'}}\ntrain: {{steps: 1}}\nevaluate: {{every: null}}\n"
+        )
+        with pytest.raises(ConfigError, match=f"{place} is code(.|\n)*cannot bring code"):
+            Trainer(recipe=recipe, run_dir=tmp_path / "run").train()
+        assert run(["train", str(recipe), "--run-dir", str(tmp_path / "run")]) == 2
+        with pytest.raises(ConfigError, match="cannot bring code"):
+            plugins.object_at(place)
+    assert "trap" not in sys.modules

@@ -16,8 +16,8 @@ class OwnData(DataConfig):
     """own: a dataset of yours, which has a length and gives samples by their number: tensors, tuples or dictionaries of
     tensors and numbers."""
     train: str | None = None
-    """package.module:name of a dataset, or of a function without arguments that makes one; program:NAME is an object
-    that a Python program gave to a Trainer."""
+    """What a Python program gave to a Trainer: package.module:name of a dataset, or of a function without arguments
+    that makes one; program:NAME is an object. Nothing else can use it: a recipe imports no code."""
     validation: str | None = None
     """The same, of what is evaluated on."""
     shuffle: bool = True

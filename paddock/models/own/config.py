@@ -19,8 +19,8 @@ class OwnConfig(ModelConfig):
     family: Literal["own"] = "own"
     """The model family."""
     module: str
-    """package.module:name of a function without arguments, or of a class, that makes the torch module; program:NAME is
-    an object that a Python program gave to a Trainer."""
+    """What a Python program gave to a Trainer: package.module:name of a function without arguments, or of a class, that
+    makes the torch module; program:NAME is an object. Nothing else can use it: a recipe imports no code."""
     parameters: int = Field(0, ge=0)
     """How many numbers it learns, to be shown; a Trainer counts them."""
     seed: int = Field(0, ge=0)
