@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import cached_property
 from typing import Any, Literal, overload
 
 import torch
 
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import Tokenizer
-from paddock.devices import prepare, select
+from paddock.devices import adapter_of, prepare, select
 from paddock.devices.config import WeightFormat
 from paddock.errors import ConfigError, bad_value, did_you_mean
 from paddock.inference.generation.generate import Limits
@@ -55,7 +56,7 @@ class LoadedModel:
         return need_tokenizer(self._trained)
 
     def __repr__(self) -> str:
-        size, device = count(self.model.config.num_parameters()), next(self.model.parameters()).device
+        size, device = count(self.model.config.num_parameters()), self._device
         return f"<{type(self.model).__name__} of {size} parameters on {device}: {self._trained.origin}>"
 
     @overload
@@ -120,12 +121,29 @@ class LoadedModel:
         chosen.check()
         generator = TextGenerator(self._trained, chosen, stop, Limits())
         found: list[Continuation] = []
-        pieces = generator.pieces(texts, found)
+        pieces = self._by_our_products(generator.pieces(texts, found))
         if stream:
             return pieces
         for _ in pieces:
             pass
         return [one.text for one in found] if logprobs is None else found
+
+    def _by_our_products(self, pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+        """The same, multiplied as `paddock generate` does, but nothing that is computed in between."""
+        while True:
+            with adapter_of(self._device).using_products(self._products):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @cached_property
+    def _products(self) -> dict[str, Any]:
+        return adapter_of(self._device).choose_products("auto", self.model.config.num_parameters())
 
     @torch.inference_mode()
     def perplexity(self, text: str, stride: int | None = None) -> float:
@@ -147,7 +165,7 @@ class LoadedModel:
         stride = max(1, window // 2) if stride is None else stride
         if not 1 <= stride <= window:
             raise bad_value("stride", stride, f"windows of {window} tokens would leave some out", f"1 to {window}")
-        total, device = 0.0, next(model.parameters()).device
+        total, device = 0.0, self._device
         rows = windows(tokens, window, stride)
         with evaluating(model):
             for first in range(0, len(rows), WINDOWS_AT_ONCE):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import paddock
 from paddock.cli.main import run
+from paddock.devices import products
 from paddock.errors import ConfigError, UserError
 from paddock.inference.loaded import LoadedModel, windows
 from paddock.models.config import IGNORED
@@ -35,6 +36,31 @@ def test_it_writes_what_the_command_does(
     assert ["".join(text for number, text in pieces if number == wanted) for wanted in range(4)] == expected
     assert len(pieces) > 8, "they come one by one"
     assert "GPT2" in repr(loaded) and str(trained_run) in repr(loaded)
+
+
+def test_it_multiplies_as_the_command_does(trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the products that were found faster here, while it writes; a stream that waits changes nobody else's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("SMALLEST_PRODUCT", "SMALLEST_MODEL"):
+        monkeypatch.setattr(products, name, 0)
+    monkeypatch.setattr(products, "measure", lambda: products.choose("onednn", "any", 0).ways)
+    calls: list[str] = []
+    multiply = products.PackedWeight.multiply
+
+    def counted(self: products.PackedWeight, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        calls.append("packed")
+        return multiply(self, x, bias)
+
+    monkeypatch.setattr(products.PackedWeight, "multiply", counted)
+    model = paddock.load(str(trained_run))
+    prompts, settings = ["The class", "A name", "If"], {"max_new_tokens": 4, "temperature": 0}
+    whole = model.generate(prompts, **settings)
+    assert calls
+    one, other = (model.generate(prompts, stream=True, **settings) for _ in range(2))
+    pieces = [(*first, *second) for first, second in zip(one, other, strict=True)]
+    assert all(piece[:2] == piece[2:] for piece in pieces)
+    assert ["".join(piece[1] for piece in pieces if piece[0] == number) for number in range(3)] == whole
+    assert products.pack(torch.rand(64, 64), 8) is None, "nothing is packed where nobody writes"
 
 
 def test_perplexity_is_that_of_transformers(loaded: LoadedModel, trained_run: Path, tmp_path: Path) -> None:
