@@ -3,37 +3,69 @@
 Family, operator, module, direction and relative size (1e-4 to 5e-2) are drawn from those that a training step of the
 family's smallest recipe has. It counts how often the right module and the right operator are named; and how often
 something is found where nothing is wrong, with other weights and samples each time.
-Run: python benchmarks/injected_errors.py [--errors 200] [--clean 50] [--seed 0]
+
+Then drift: short runs of a small GPT-2 on the accelerator with an error (0.1 to 100), beside the CPU's. Of those whose
+final loss moves by more than one percent, `paddock align RUN REFERENCE` may call none aligned.
+Run: python benchmarks/injected_errors.py [--errors 200] [--clean 50] [--drifts 40] [--seed 0] [--no-keep]
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stderr, suppress
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import torch
-from report import keep
+from report import keep, show
 
+from paddock.alignment.comparison.logged import read_run
+from paddock.alignment.comparison.runs import Settings, compare_runs
 from paddock.alignment.layers.alignment import LayerAlignment, align_layers
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import adapter_named
+from paddock.errors import NumericsError
+from paddock.jobs.train import train
+from paddock.launch.options import LaunchOptions
 from paddock.testing.simulated import Injection, name_modules, simulated_device
 from paddock.testing.simulated.census import operators_of
+from paddock.testing.tiny import losses
+from paddock.training.callbacks import Callback
+from paddock.training.run import TrainingRun
 
 DEVICE = "npu"
 RECIPES = ("gpt2/tiny", "bert/tiny", "t5/tiny", "mt5/tiny", "resnet/tiny-synthetic")
 SMALL: dict[str, Any] = {"precision": {"compute": "float32"}, "batch": {"micro": 2, "global": 2}}
+
+DRIFTING = "gpt2/tiny"
+SHORT: dict[str, Any] = {
+    "model": {"layers": 4, "hidden": 32, "heads": 4, "vocab": 512, "context": 32, "dropout": 0.0},
+    "data": {"sequence_length": 32},
+    "batch": {"micro": 4, "global": 4},
+    "schedule": {"warmup": 2},
+    "train": {"steps": 20},
+    "evaluate": {"every": None},
+    "checkpoint": {"every": None},
+    "log": {"every": 1},
+}
+"""A run that learns in a few seconds, with the layers of the recipe."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--errors", type=int, default=200)
     parser.add_argument("--clean", type=int, default=50)
+    parser.add_argument("--drifts", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=True, help="write the table")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(arguments.seed)
@@ -60,14 +92,19 @@ def main() -> None:
         alarms += not found.aligned
         for one in found.failures[:1]:
             print(f"clean {number}: {one}", file=sys.stderr, flush=True)
-    keep(
+    moved, told = drift(arguments.drifts, random.Random(arguments.seed), places[DRIFTING])
+    (keep if arguments.keep else lambda _, rows: show(rows))(
         __file__,
         [
+            ("seed", float(arguments.seed), ""),
             ("errors put in", float(arguments.errors), ""),
             ("right module named", modules / max(arguments.errors, 1), "≥ 0.97"),
             ("right operator named", operators / max(arguments.errors, 1), "≥ 0.90"),
             ("runs without an error", float(arguments.clean), ""),
             ("false alarms", float(alarms), "0"),
+            ("short runs with an error", float(arguments.drifts), ""),
+            ("whose final loss moved by more than 1 %", float(moved), ""),
+            ("of these, not aligned", float(told), str(moved)),
         ],
     )
 
@@ -88,6 +125,47 @@ def _align(name: str, seed: int, injections: Sequence[Injection]) -> tuple[Layer
         adapters = (adapter_named(DEVICE), adapter_named("cpu"))
         found = align_layers(name, _recipe(name, seed), *adapters, prepare_model=name_modules)
         return found, device.injections is not None and device.injections.applied > 0
+
+
+class NameModules(Callback):
+    """Tells the simulated accelerator which module is which, before the first step."""
+
+    def on_start(self, run: TrainingRun) -> None:
+        for model in run.engine.models:
+            name_modules(model)
+
+
+def drift(count: int, draw: random.Random, places: Sequence[tuple[str, str, Any]]) -> tuple[int, int]:
+    """How many of the runs moved, and how many of these the comparison of runs calls not aligned."""
+    moved = told = number = 0
+    with tempfile.TemporaryDirectory() as folder:
+        reference = Path(folder) / "reference"
+        _train("cpu", [], reference)
+        while number < count:
+            operator, module, direction = draw.choice(places)
+            injection = Injection(operator, module, 10 ** draw.uniform(-1, 2), direction)
+            here = Path(folder) / str(number)
+            if not _train(DEVICE, [injection], here):
+                shutil.rmtree(here, ignore_errors=True)
+                continue
+            number += 1
+            found = compare_runs(read_run(str(here)), read_run(str(reference)), Settings())
+            last, right = losses(here)[-1:], losses(reference)[-1]
+            ended = len(losses(here)) == len(losses(reference)) and math.isfinite(last[0])
+            if not ended or abs(last[0] / right - 1) > 0.01:
+                moved, told = moved + 1, told + (not found.aligned)
+                if found.aligned:
+                    print(f"drift {number}: {injection}: {last} beside {right}", file=sys.stderr, flush=True)
+    return moved, told
+
+
+def _train(device: str, injections: Sequence[Injection], run_dir: Path) -> bool:
+    """A short run; whether anything was computed wrong in it."""
+    recipe = recipe_from_dict(merge(load_recipe(DRIFTING).to_dict(), merge(SHORT, {"train": {"device": device}})))
+    with simulated_device(DEVICE, injections=injections) as accelerator, redirect_stderr(StringIO()):
+        with suppress(NumericsError):  # where its loss is no number any more, it moved
+            train("drift", recipe, LaunchOptions(), run_dir, callbacks=[NameModules()])
+        return accelerator.injections is not None and accelerator.injections.applied > 0
 
 
 def _named(found: LayerAlignment, operator: str, module: str, direction: str) -> tuple[bool, bool]:

@@ -1,9 +1,11 @@
 """Measures what `paddock zoo list` and `paddock zoo show` tell of the recipes that ship, and writes it beside them.
 
 For each recipe that trains in minutes on a small machine: the layouts that give its loss (`paddock check parity`), and
-what training reaches (`paddock train`, `paddock evaluate`). Every number is one that a command printed.
+what training reaches (`paddock train`, `paddock evaluate`). With --device, of any recipes, whether that device is
+aligned with the CPU (`paddock align --model`), and nothing else. Every number is one that a command printed.
 
     python benchmarks/zoo_results.py [RECIPE…] [--parity] [--train]
+    python benchmarks/zoo_results.py [RECIPE…] --device NAME
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import tempfile
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from paddock.config.load import SHIPPED, load_recipe
+from paddock.devices import adapter_named, probe
 from paddock.errors import CheckFailed
 from paddock.telemetry.jsonl import metrics_of, read_metrics
-from paddock.zoo.catalogue import FILE, KnownResult, write_results
+from paddock.zoo.catalogue import FILE, Kind, KnownResult, write_results
 
 LAYOUTS = {
     "gpt2/tiny": "dp2 tp2 pp2 dp2,shard=parameters",
@@ -47,9 +50,7 @@ def paddock(command: str) -> Any:
     return json.loads(done.stdout) if done.stdout.strip() else None
 
 
-def result(
-    recipe: str, kind: Literal["layout", "metric"], name: str, value: float, detail: str, precision: str, command: str
-) -> KnownResult:
+def result(recipe: str, kind: Kind, name: str, value: float, detail: str, precision: str, command: str) -> KnownResult:
     cores = len(os.sched_getaffinity(0))
     return KnownResult(
         recipe=recipe,
@@ -100,19 +101,52 @@ def trained(recipe: str) -> list[KnownResult]:
     ]
 
 
+def aligned(recipe: str, device: str) -> list[KnownResult]:
+    """A row if the device computes a training step of the recipe as the CPU does; none if it does not, and that is
+    said."""
+    command = f"paddock align --model {recipe} --device {device} --layers"
+    told = paddock(f"{command} --json")
+    if not told["aligned"]:
+        print(f"{recipe}: {device} is not aligned: {told['culprit']}", file=sys.stderr)
+        return []
+    detail = f"{told['compared']} tensors of a step"
+    return [result(recipe, "device", device, told["farthest"], detail, told["number_type"], command)]
+
+
+def check_device(parser: argparse.ArgumentParser, name: str, folder: Path) -> None:
+    """Whether a device may have rows: it must be another than the reference, and one that exists where they ship."""
+    adapter = adapter_named(name)
+    if adapter.computes_on_host:
+        parser.error(f"--device {name}: it is what devices are compared with")
+    found = probe(adapter)
+    if not found.available:
+        parser.error(f"--device {name}: {found.reason}")
+    if folder == SHIPPED and any(one.startswith("simulated") for one in found.names):
+        parser.error(f"--device {name}: it is a simulated one; --folder writes its rows elsewhere")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipes", nargs="*", default=sorted({*LAYOUTS, *TRAINED}))
     parser.add_argument("--parity", action="store_true", help="only the layouts")
     parser.add_argument("--train", action="store_true", help="only what training reaches")
+    parser.add_argument("--device", help="only whether this device is aligned with the CPU")
+    parser.add_argument("--folder", type=Path, default=SHIPPED, help="where recipes' folders of results are")
     options = parser.parse_args()
+    if options.device is not None:
+        check_device(parser, options.device, options.folder)
     for recipe in options.recipes:
         found: list[KnownResult] = []
-        if recipe in LAYOUTS and not options.train:
+        if options.device is not None:
+            found += aligned(recipe, options.device)
+        if recipe in LAYOUTS and not options.train and options.device is None:
             found += parity(recipe)
-        if recipe in TRAINED and not options.parity:
+        if recipe in TRAINED and not options.parity and options.device is None:
             found += trained(recipe)
-        write_results(SHIPPED / recipe.partition("/")[0] / FILE, found)
+        if found:
+            path = options.folder / recipe.partition("/")[0] / FILE
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_results(path, found)
 
 
 if __name__ == "__main__":

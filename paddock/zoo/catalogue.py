@@ -31,8 +31,8 @@ class KnownResult(ConfigModel):
 
     recipe: str
     kind: Kind
-    """layout: the largest relative difference of its losses from one process; device: the same from the CPU; metric:
-    what training reached."""
+    """layout: the largest relative difference of its losses from one process; device: the largest relative difference,
+    from the CPU's, of what any part of the model hands on in one training step; metric: what training reached."""
     name: str
     """The layout, the device, or the metric."""
     value: float

@@ -6,7 +6,9 @@ FSDP, DTensor and pipelines see plain tensors of a device, and so do all that a 
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -181,6 +183,31 @@ def test_a_command_and_its_processes_find_the_device(tmp_path: Path, trained_run
     assert ledger == {"aten.gelu": layers * (passes + evaluated), "aten.gelu_backward": layers * passes}
     stopped = paddock("train", *TINY, *device, str(tmp_path / "no"), "--device.fallback", "error", PYTHONPATH=path)
     assert stopped.returncode == 3 and "sdaa has no kernel for aten::gelu.out" in stopped.stderr, stopped.stderr
+
+
+@pytest.mark.parametrize("axis", ["tensor", pytest.param("data", marks=pytest.mark.slow)])
+def test_two_devices_do_what_one_host_does(axis: str, tmp_path: Path, trained_run: Path) -> None:
+    """A run that the host began is gone on with, evaluated and written with by two devices."""
+    write_package(tmp_path / "site", NAME)
+    path = os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
+    here, there, prompts = tmp_path / "here", tmp_path / "there", tmp_path / "prompts.txt"
+    for copy in (here, there):
+        shutil.copytree(trained_run, copy, symlinks=True)
+    prompts.write_text("The class\nA name of\n")
+    layout = ["--device", NAME, "--nproc-per-node", "2", f"--parallel.{axis}", "2"]
+
+    def both(verb: str, *asked: str) -> tuple[str, str]:
+        """What the host says, and what the devices say."""
+        done = [paddock(verb, str(here), *asked), paddock(verb, str(there), *asked, *layout, PYTHONPATH=path)]
+        assert [one.returncode for one in done] == [0, 0], "".join(one.stderr[-3000:] for one in done)
+        return done[0].stdout, done[1].stdout
+
+    both("resume", "--train.steps", "9")
+    assert losses(there) == pytest.approx(losses(here), rel=1e-5) and len(losses(there)) == 9
+    right, found = (json.loads(told) for told in both("evaluate", "--json"))
+    assert found["val.loss"] == pytest.approx(right["val.loss"], rel=1e-5)
+    right_text, text = both("generate", "--prompt-file", str(prompts), "--max-new-tokens", "5", "--temperature", "0")
+    assert text == right_text and "A name of" in text
 
 
 def examined(rank: int, size: int, meeting: str, wrong: dict[int, float], broken: Sequence[str]) -> str:

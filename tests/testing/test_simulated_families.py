@@ -26,6 +26,7 @@ from paddock.parallel.world import World
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
+from paddock.testing.images import encoded, picture
 from paddock.testing.layouts import small_bert, small_recipe, small_t5
 from paddock.testing.pool import ProcessPool
 from paddock.testing.simulated import simulated_device
@@ -49,7 +50,7 @@ IMAGES: dict[str, Any] = {
 }
 FEW = {"layers": 2}
 BERTS = ("masked_language_modeling", "question_answering", "sequence_classification")
-FAMILIES = ("gpt2", "t5", *BERTS, "resnet")
+FAMILIES = ("gpt2", "t5", "mt5", *BERTS, "resnet")
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +62,8 @@ def pool() -> Iterator[ProcessPool]:
 def recipe_of(family: str, cache: str, **sections: Any) -> Recipe:
     if family == "gpt2":
         recipe = small_recipe(model=FEW)
-    elif family == "t5":
-        recipe = small_t5("t5", model=FEW | {"decoder_layers": 2})
+    elif family in ("t5", "mt5"):
+        recipe = small_t5(family, model=FEW | {"decoder_layers": 2})
     elif family == "resnet":
         recipe = recipe_from_dict(merge(load_recipe("resnet/18").to_dict(), IMAGES))
     else:
@@ -79,13 +80,13 @@ def traced(recipe: Recipe, name: str) -> Trace:
     return record_trace(recipe, build_task(recipe), world_on(name))
 
 
-def trains(rank: int, family: str, cache: str, precision: str, tolerance: float) -> None:
+def trains(rank: int, family: str, cache: str, precision: str, tolerance: float, name: str = NAME) -> None:
     sections: dict[str, Any] = {"precision": {"compute": precision}}
     if precision != "float32":
         sections["parallel"] = {"recompute": "selective"}
     recipe = recipe_of(family, cache, **sections)
-    with simulated_device(NAME):
-        here, there = traced(recipe, "cpu"), traced(recipe, NAME)
+    with simulated_device(name):
+        here, there = traced(recipe, "cpu"), traced(recipe, name)
     assert there.losses == pytest.approx(here.losses, rel=tolerance)
     assert there.norms == pytest.approx(here.norms, rel=tolerance)
 
@@ -93,6 +94,11 @@ def trains(rank: int, family: str, cache: str, precision: str, tolerance: float)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_trains_as_on_the_host(pool: ProcessPool, family: str, tmp_path: Path) -> None:
     pool.run(trains, family, str(tmp_path), "float32", 1e-5)
+
+
+def test_another_vendors_device(tmp_path: Path) -> None:
+    with ProcessPool(1) as pool:  # a process has one such device for good
+        pool.run(trains, "gpt2", str(tmp_path), "float32", 1e-5, "mlu")
 
 
 @pytest.mark.parametrize(
@@ -150,6 +156,8 @@ COMMANDS: dict[str, list[str]] = {
 }
 TEXT = ["--prompt", "The class of a", "--max-new-tokens", "5"]
 CONTEXT = ["--context", "The tower was built in Rome.", "--question", "Where was it built?"]
+IMAGE = "IMAGE"
+"""In place of a picture, which the test makes."""
 ASKED: dict[str, list[list[str]]] = {
     "gpt2": [
         ["generate", *TEXT, "--temperature", "0"],
@@ -159,7 +167,7 @@ ASKED: dict[str, list[list[str]]] = {
     ],
     "t5": [["generate", *TEXT], ["generate", *TEXT, "--num-beams", "2"]],
     "bert": [["predict", *CONTEXT]],
-    "resnet": [],
+    "resnet": [["predict", IMAGE, "--top-k", "3"]],
 }
 
 
@@ -173,7 +181,8 @@ def command(*arguments: object) -> str:
 
 def lives(rank: int, family: str, name: str, folder: str) -> None:
     """A run's whole life on the device, beside the host's."""
-    here, there = Path(folder) / "here", Path(folder) / "there"
+    here, there, image = (Path(folder) / part for part in ("here", "there", "picture.jpg"))
+    image.write_bytes(encoded(picture(1)))
     with simulated_device(name):
         for device, run_dir in (("cpu", here), (name, there)):
             command("train", *COMMANDS[family], *TRAIN, *OFTEN, "--device", device, "--run-dir", run_dir)
@@ -186,6 +195,7 @@ def lives(rank: int, family: str, name: str, folder: str) -> None:
         found, right = (json.loads(command("evaluate", there, *many, "--device", one)) for one in (name, "cpu"))
         assert found["val.loss"] == pytest.approx(right["val.loss"], rel=1e-5)
         for verb, *asked in ASKED[family]:
+            asked = [str(image) if word == IMAGE else word for word in asked]
             on_the_host, on_the_device = (command(verb, there, *asked, "--device", one) for one in ("cpu", name))
             assert on_the_device == on_the_host
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from paddock.cli.main import run
 from paddock.config.load import SHIPPED, recipe_names
 from paddock.errors import DataError
+from paddock.testing.simulated import Injection, write_package
 from paddock.zoo.catalogue import COLUMNS, FILE, KnownResult, catalogue, read_results, write_results
 
 ROW = {
@@ -32,6 +36,53 @@ def test_results_are_of_recipes_that_ship() -> None:
     assert results and {result.recipe for result in results} <= set(recipe_names())
     assert all(result.command.startswith("paddock ") and result.recipe in result.command for result in results)
     assert all(result.value <= 1e-5 for result in results if result.kind == "layout")
+
+
+def test_no_device_is_listed_that_is_the_reference_or_does_not_exist() -> None:
+    rows = [result for path in SHIPPED.glob(f"*/{FILE}") for result in read_results(path)]
+    assert not {row.name for row in rows if row.kind == "device"} & {"cpu", "simulated"}
+
+
+def measure(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """`benchmarks/zoo_results.py`, where a simulated device can be found."""
+    root = Path(__file__).parents[2]
+    places = os.pathsep.join([str(folder / "site"), str(root)])
+    command = [sys.executable, str(root / "benchmarks" / "zoo_results.py"), "gpt2/tiny", *flags]
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_devices_that_align_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that computes as the CPU does has a row, and one that does not has none."""
+    write_package(tmp_path / "site", "npu")
+    known = tmp_path / "known"
+    done = measure(tmp_path, "--device", "npu", "--folder", str(known))
+    assert done.returncode == 0, done.stderr
+    [row] = read_results(known / "gpt2" / FILE)
+    assert (row.kind, row.name, row.precision) == ("device", "npu", "float32") and row.value < 1e-5
+    assert row.command == "paddock align --model gpt2/tiny --device npu --layers"
+    [entry] = [entry for entry in catalogue(known) if entry.recipe.name == "gpt2/tiny"]
+    monkeypatch.setattr("paddock.zoo.catalogue.catalogue", lambda: [entry])
+    assert run(["zoo", "list"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert line[head.index("devices aligned") :].split()[0] == "npu"
+    assert run(["zoo", "show", "gpt2/tiny"]) == 0
+    assert f"shown by: {row.command}" in capsys.readouterr().out
+    write_package(tmp_path / "site", "npu", injections=[vars(Injection("aten.gelu"))])
+    wrong = measure(tmp_path, "--device", "npu", "--folder", str(tmp_path / "none"))
+    assert wrong.returncode == 0 and "npu is not aligned: layers." in wrong.stderr
+    assert not list(tmp_path.glob("none/**/*.csv"))
+
+
+@pytest.mark.slow
+def test_devices_that_have_no_row(tmp_path: Path) -> None:
+    write_package(tmp_path / "site", "npu")
+    reasons = {"cpu": "it is what devices are compared with", "npu": "a simulated one", "sdaa": "is not installed"}
+    for name, why in reasons.items():
+        done = measure(tmp_path, "--device", name)
+        assert done.returncode == 2 and why in done.stderr, name
 
 
 def test_results_are_written_once(tmp_path: Path) -> None:

@@ -64,6 +64,11 @@ class LayerAlignment:
         return not self.failures
 
     @property
+    def farthest(self) -> float:
+        """How far any of what the parts hand on is from the reference, the loss included."""
+        return max((one.distance.whole for one in self.compared if one.direction == "forward"), default=0.0)
+
+    @property
     def noisiest(self) -> Compared | None:
         """The tensor that differs most from itself; None where nobody looked."""
         measured = [one for one in self.compared if one.noise is not None]
@@ -83,7 +88,7 @@ class LayerAlignment:
         return self.failures[0].part if self.failures else None
 
     def to_dict(self) -> dict[str, Any]:
-        facts = ("recipe", "device", "reference", "number_type", "aligned", "culprit", "deterministic")
+        facts = ("recipe", "device", "reference", "number_type", "aligned", "farthest", "culprit", "deterministic")
         times = ("reference_seconds", "seconds")
         noisiest = self.noisiest
         return {

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from paddock.alignment.layers.closeness import tolerance
-from paddock.alignment.layers.comparison import Compared, Moved, Side, compute_part, distances
+from paddock.alignment.layers.comparison import Compared, Direction, Moved, Side, compute_part, distances
 from paddock.alignment.layers.modules import tensors_of
 from paddock.alignment.layers.noise import allow_noise, measure_noise
 from paddock.alignment.layers.parts import PartRunner, Reference
@@ -37,7 +37,7 @@ def compare_modules(part: str, reference: Reference, device: PartRunner, number_
         allowed = tolerance(moved[key], number_type)
         if key in noise:
             allowed = allow_noise(allowed, noise[key], moved[key], number_type)
-        direction = "backward" if tensor.startswith(GRADIENT) else "forward"
+        direction: Direction = "backward" if tensor.startswith(GRADIENT) else "forward"
         compared.append(Compared(module, direction, tensor, found[key], allowed, noise.get(key)))
     return compared
 
