@@ -58,6 +58,8 @@ def test_its_commands_work(
         assert program == "paddock"
         if screen.command == screens.TRAIN:
             words = [words[0], *TINY, *words[2:], "--steps", "1", "--run-dir", "runs/other"]
+        if screen.name == "generate":
+            words = [word.replace("40", "8") for word in words]  # the small model reads no more than 32 tokens
         code = 2 if screen.name in ("error", "misspelt") else 0
         if screen.name == "parity":
             with pytest.raises(SystemExit, match="0"):
