@@ -125,10 +125,10 @@ def starting(node_rank: int = 0) -> Iterator[None]:
 
 def tells() -> bool:
     """Whether this process says what is being done."""
-    return speaks() and not _follows
+    return is_main_process() and not _follows
 
 
-def speaks() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the one of its job that tells people anything."""
     return os.environ.get("RANK", "0") == "0"
 

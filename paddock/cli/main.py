@@ -15,7 +15,7 @@ from textwrap import TextWrapper
 from paddock import __version__
 from paddock.cores import begin_watching
 from paddock.errors import ConfigError, DataError, UserError, did_you_mean, shown
-from paddock.phases import is_live, speaks
+from paddock.phases import is_live, is_main_process
 from paddock.process import claim, leave, machine_lacks
 from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
 
@@ -176,7 +176,7 @@ def _at_words(text: str, columns: int) -> str:
 
 def _print_json(error: UserError, code: int) -> None:
     """One process of a job does."""
-    if speaks():
+    if is_main_process():
         told = {"error": error.what, "why": error.why, "fix": error.fix, "code": code}
         print(json.dumps(told, ensure_ascii=False), flush=True)
 

@@ -26,7 +26,7 @@ from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
-from paddock.phases import phase, speaks, starting
+from paddock.phases import is_main_process, phase, starting
 from paddock.streams import outliving_readers
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _start(
             node_counts=job.node_counts,
             asked=asked_of(job.recipe, place),
         )
-        return TrainingOutcome(place, **ended, is_main=speaks() and launch.node_rank == 0)
+        return TrainingOutcome(place, **ended, is_main=is_main_process() and launch.node_rank == 0)
 
 
 def _tell_if_apart(place: str, attempt: int) -> None:
@@ -227,9 +227,9 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     from paddock.parallel.preflight import examine
     from paddock.parallel.world import join_world
     from paddock.tasks.registry import prepare_data
-    from paddock.telemetry.busy import busy_seconds
     from paddock.telemetry.meter import WARMUP, ThroughputMeter
     from paddock.telemetry.stream import MetricStream
+    from paddock.telemetry.thread_time import thread_seconds
     from paddock.training.callbacks import Callback, callbacks_kept
     from paddock.training.callbacks.pipeline_times import PipelineTimes
     from paddock.training.callbacks.recovery import Recovery
@@ -274,7 +274,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
         show_beginning(run, arithmetic, peak, products)
         # Of a run of two or three steps, which shows that something works, the last one is timed, warm or not.
         warmup = min(WARMUP, max(run.total_steps - run.begun_step - 1, 0))
-        busy = busy_seconds if world.adapter.computes_on_host else None
+        busy = thread_seconds if world.adapter.computes_on_host else None
         meter = ThroughputMeter(warmup, peak_flops=peak, devices=world.size, busy=busy)
         started = time.perf_counter()
         with MetricStream(sinks_of(run, attempt)) as stream:

@@ -17,7 +17,7 @@ from paddock.parallel.placement import DeviceCopies
 from paddock.parallel.stage import Batch
 from paddock.parallel.world import World
 from paddock.tasks.task import Task
-from paddock.telemetry.busy import busy_seconds
+from paddock.telemetry.thread_time import thread_seconds
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StepFeed:
         if self._ahead is not None or self._left == 0:
             return
         self._left -= 1
-        began, busy = time.perf_counter(), busy_seconds()
+        began, busy = time.perf_counter(), thread_seconds()
         try:
             host = self._loader.next_step(gives_up=self._stop_requested)
         except WaitGivenUp:
@@ -74,7 +74,7 @@ class StepFeed:
             self._ahead = partial(_raise, error)
             return
         waited = time.perf_counter() - began
-        idle = max(0.0, waited - (busy_seconds() - busy))
+        idle = max(0.0, waited - (thread_seconds() - busy))
         agreed = self._world.start_all_reduce_sum([float(bool(self._stop_requested())), *self._work(host)])
         copies = [self._copies.start(batch) for batch in host]
 

@@ -17,9 +17,9 @@ from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import check_recipe
 from paddock.parallel.world import World
 from paddock.tasks.registry import prepare_data
-from paddock.telemetry.busy import busy_seconds
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
+from paddock.telemetry.thread_time import thread_seconds
 from paddock.testing.layouts import small_recipe, this_world
 from paddock.testing.pool import ProcessPool
 from paddock.training.callbacks import Callback, stragglers
@@ -88,7 +88,7 @@ def trains(rank: int, values: dict[str, Any], slow: int, kind: str, folder: str)
             collate = run.task.collate
             patch.setattr(run.task, "collate", lambda samples: (time.sleep(BURNT), collate(samples))[1])
         with run.checkpoints:
-            TrainingLoop(run, MetricStream(), ThroughputMeter(0, busy=busy_seconds)).train()
+            TrainingLoop(run, MetricStream(), ThroughputMeter(0, busy=thread_seconds)).train()
     return said, ear.heard, waits
 
 
@@ -116,11 +116,11 @@ def test_stages_of_a_pipeline_are_not_compared(pool_of: PoolOf, tmp_path: Path) 
 
 
 def test_waiting_is_no_work() -> None:
-    before, busy = time.perf_counter(), busy_seconds()
+    before, busy = time.perf_counter(), thread_seconds()
     time.sleep(0.3)
     burnt = time.thread_time()
     burn(nn.Identity(), torch.ones(1))
     burnt = time.thread_time() - burnt
     waited = time.perf_counter() - before
-    worked = busy_seconds() - busy
+    worked = thread_seconds() - busy
     assert burnt * 0.9 <= worked <= waited - 0.3 + 0.01

@@ -129,7 +129,7 @@ class Account:
         else:
             self.refuse(key, note)
 
-    def settle(self, patterns: Mapping[str, str]) -> None:
+    def explain_rest(self, patterns: Mapping[str, str]) -> None:
         """Tell of every key that is left: idle where a pattern says why, else unknown, which is refused."""
         unknown = 0
         for key in self.values:

@@ -64,7 +64,7 @@ def convert(values: dict[str, Any]) -> Account:
     _sharding(account)
     _precision(account)
     _optimizer(account)
-    account.settle(IDLE)
+    account.explain_rest(IDLE)
     return account
 
 

@@ -66,7 +66,7 @@ def convert(values: dict[str, Any], missing: list[str]) -> Account:
     _schedule(account)
     _precision(account)
     _reports(account)
-    account.settle(IDLE | IDLE_OF_MODEL | IDLE_OF_DATA)
+    account.explain_rest(IDLE | IDLE_OF_MODEL | IDLE_OF_DATA)
     return account
 
 

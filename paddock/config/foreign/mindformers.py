@@ -19,7 +19,7 @@ def convert(values: dict[str, Any]) -> Account:
     data(account)
     layout(account)
     training(account)
-    account.settle(IDLE | IDLE_OF_DATA)
+    account.explain_rest(IDLE | IDLE_OF_DATA)
     return account
 
 

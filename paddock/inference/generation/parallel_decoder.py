@@ -104,7 +104,7 @@ class Replica:
         self._sending = [(one, kept) for one, kept in self._sending if not one.is_completed()]
         self._sending.append((work, tensor))
 
-    def settle(self) -> None:
+    def wait_until_sent(self) -> None:
         """Wait until everything is sent."""
         for work, _ in self._sending:
             work.wait()
@@ -151,7 +151,7 @@ def leading(replica: Replica) -> Iterator[None]:
         yield
     finally:
         replica.tell(None)
-        replica.settle()
+        replica.wait_until_sent()
 
 
 @torch.inference_mode()
@@ -162,7 +162,7 @@ def follow(replica: Replica) -> None:
         ((slots, *sizes),) = message[0]
         with packed_weights(replica.model, slots):
             message = _follow_with(replica, _Part(replica, Room(slots, *sizes)))
-    replica.settle()
+    replica.wait_until_sent()
 
 
 def _follow_with(replica: Replica, part: _Part) -> list[Any] | None:

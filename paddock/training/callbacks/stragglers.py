@@ -2,8 +2,8 @@
 
 All processes end a step together, so its duration is everybody's, and tells nothing. Compared is what each one does
 itself: the time that its main thread computes, or is kept from computing by something else on its machine, and the
-time that it waits for its data; not the time in which it waits for the others (`telemetry/busy.py`). Known where the
-host computes; a device's queue would have to be waited for.
+time that it waits for its data; not the time in which it waits for the others (`telemetry/thread_time.py`). Known where
+the host computes; a device's queue would have to be waited for.
 
 What the processes measured goes over the control group as they log, and is looked at when they log next: nobody waits
 for it. Those at one place of a pipeline are compared, since they compute the same.

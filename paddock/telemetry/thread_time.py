@@ -8,7 +8,7 @@ from pathlib import Path
 ACCOUNT = Path("/proc/thread-self/schedstat")
 
 
-def busy_seconds() -> float:
+def thread_seconds() -> float:
     """Seconds that the calling thread computed, or wanted to while something else had its core; only differences mean
     anything. In a collective it sleeps: what others do meanwhile does not count.
 
