@@ -26,7 +26,7 @@ cannot_mount = machinery.isolate() if __name__ == "__main__" else None  # before
 from campaign import warm_up  # noqa: E402
 from cluster_campaign import Campaign  # noqa: E402
 from cluster_faults import KINDS, PLANTED  # noqa: E402
-from cluster_records import COLUMNS, Verdict, distribution, outcomes, write_times  # noqa: E402
+from cluster_records import BAD, COLUMNS, Verdict, distribution, outcomes, write_times  # noqa: E402
 from ledger import Ledger, run_faults  # noqa: E402
 
 
@@ -38,7 +38,10 @@ def main() -> int:
     ledger = Ledger(csv, COLUMNS)
     first, count = (options.only, 1) if options.only is not None else (options.first, options.faults)
     left = [number for number in range(first, first + count) if not ledger.has(options.seed, number)]
-    kept = [] if not left else disturb(options, ledger, left)
+    if len(left) < count:
+        print(f"{count - len(left)} of these {count} faults have a row in {csv} already", flush=True)
+    if left:
+        disturb(options, ledger, left)
     rows = ledger.of(options.seed)
     times = distribution(rows)
     if csv is not None:
@@ -48,10 +51,10 @@ def main() -> int:
         print(
             "{what:<11} {kind:<20} p50 {p50:6.1f} s  p90 {p90:6.1f} s  max {max:6.1f} s  of {count}".format(**time_of)
         )
-    return 1 if any(verdict.is_bad for verdict in kept) else 0
+    return 1 if any(row["outcome"] in BAD for row in rows) else 0
 
 
-def disturb(options: argparse.Namespace, ledger: Ledger, numbers: list[int]) -> list[Verdict]:
+def disturb(options: argparse.Namespace, ledger: Ledger, numbers: list[int]) -> None:
     warm_up()
     root = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.keep))
     kinds = options.kinds or list(KINDS)
@@ -74,7 +77,6 @@ def disturb(options: argparse.Namespace, ledger: Ledger, numbers: list[int]) -> 
             print(f"what these runs left is in {root}", file=sys.stderr)
         else:
             shutil.rmtree(root, ignore_errors=True)
-    return verdicts
 
 
 def parse() -> argparse.Namespace:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 TIMES = ("detected", "first_step")
+BAD = ("lost", "late")
+"""Outcomes with which a campaign does not succeed, in whichever part of it they came."""
 
 
 @dataclass
@@ -35,10 +37,6 @@ class Verdict:
     seconds: float = 0.0
     """What it all took, undisturbed part and end included."""
     torch: str = ""
-
-    @property
-    def is_bad(self) -> bool:
-        return self.outcome in ("lost", "late")
 
     def judge_times(self, first_step_limit: float) -> None:
         """A fault that was known too late, or cost too long, is no better than one that was not mended."""
