@@ -162,8 +162,11 @@ def sync_tree(folder: Path) -> None:
 
 
 def replace_link(link: str | Path, target: str) -> None:
-    """Point the symbolic link `link` at `target` (a name beside it) in one step."""
+    """Point the symbolic link `link` at `target` (a name beside it) in one step. A folder in its place, which copying
+    without links (`cp -rL`) leaves, stays under another name."""
     link = Path(link)
+    if link.is_dir() and not link.is_symlink():
+        os.rename(link, link.with_name(f"{link.name}-copied-{os.urandom(4).hex()}"))
     prefix, suffix = _beside(link)
     temporary = link.with_name(f"{prefix}{os.urandom(8).hex()}{suffix}")
     os.symlink(target, temporary)  # never over something

@@ -120,3 +120,14 @@ def test_a_scratch_folder_is_for_its_user_alone() -> None:
     with scratch_folder() as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
+
+
+def test_a_folder_in_the_place_of_a_link_stays_under_another_name(tmp_path: Path) -> None:
+    """As `cp -rL` leaves it, which copies what links lead to."""
+    (tmp_path / "latest").mkdir()
+    (tmp_path / "latest" / "file").write_text("kept")
+    replace_link(tmp_path / "latest", "step-2")
+    replace_link(tmp_path / "latest", "step-3")
+    assert os.readlink(tmp_path / "latest") == "step-3"
+    (copied,) = tmp_path.glob("latest-copied-*")
+    assert (copied / "file").read_text() == "kept"
