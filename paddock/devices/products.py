@@ -16,7 +16,6 @@ the order in which it reads them.
 from __future__ import annotations
 
 import json
-import statistics
 import time
 import warnings
 from bisect import bisect_right
@@ -24,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from pydantic import ValidationError
@@ -52,10 +51,12 @@ SHAPES = {"wide": (3072, 768), "narrow": (768, 3072)}
 CLASSES = tuple(f"{rows} {shape}" for rows in ROWS for shape in SHAPES)
 MARGIN = 1.03
 """How much faster the other library must be, for products to leave torch's own way."""
-ROUNDS, ENOUGH_SECONDS = 5, 0.001
+ROUNDS, ENOUGH_SECONDS = 9, 0.001
 """Of turns between the two, and how long a turn takes at the least."""
 SMALLEST_PRODUCT = 2**21
 """Multiplications below which a product is too short to be anybody's concern."""
+SMALLEST_KEPT = 2**19
+"""The same where the weight is given once, for many products to come: then none of them is looked at."""
 SMALLEST_MODEL = 10_000_000
 """Parameters below which a model has no products that are worth measuring for."""
 MAX_BYTES = 1 << 16
@@ -106,7 +107,7 @@ def choose(setting: ProductsSetting, processor: str, num_parameters: int, kept: 
 
 
 def measure() -> dict[Operation, dict[str, Way]]:
-    """Which way is faster for each operation and class, with this process's threads; about two seconds."""
+    """Which way is faster for each operation and class, with this process's threads; a few seconds."""
     found: dict[Operation, dict[str, Way]] = {operation: {} for operation in OPERATIONS}
     with torch.inference_mode(), using(None):
         for one in CLASSES:
@@ -135,10 +136,11 @@ def _packed(dense: Way, rows: int, outputs: int, inputs: int) -> tuple[Product, 
 
 
 def _speedup(own: Product, other: Product) -> float:
-    """How many times faster the second is: the median of turns, so that what else runs here disturbs both alike."""
+    """How many times faster the second is, by the best turn of each: what else runs here only ever costs time."""
     own(), other()
     repeats = max(1, round(ENOUGH_SECONDS / max(_seconds(own, 1), 1e-6)))
-    return statistics.median(_seconds(own, repeats) / _seconds(other, repeats) for _ in range(ROUNDS))
+    turns = [(_seconds(own, repeats), _seconds(other, repeats)) for _ in range(ROUNDS)]
+    return min(one for one, _ in turns) / min(two for _, two in turns)
 
 
 def _seconds(product: Product, repeats: int) -> float:
@@ -251,12 +253,33 @@ class PackedWeight:
         return found
 
 
-def pack(weight: Tensor, rows: int) -> PackedWeight | None:
-    """The weight, packed, if products of so many rows with it are faster then."""
-    chosen = None if _table is None else _table.get("inference")
-    worth = chosen is not None and chosen[_class_of(rows, *weight.shape)] and rows * weight.numel() >= SMALLEST_PRODUCT
+class PlainWeight:
+    """A weight as it is, for products of about so many rows that the table leaves to oneDNN: they go there straight,
+    while a model that writes has some fifty for every token."""
+
+    num_bytes = 0
+
+    def __init__(self, weight: Tensor, rows: int) -> None:
+        self._weight, self._rows = weight.detach(), bisect_right(FIRST_ROWS, rows)
+
+    def multiply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x [..., inputs] times the weight, which no gradient flows through."""
+        if bisect_right(FIRST_ROWS, x.numel() // x.shape[-1]) != self._rows:  # such as a prompt
+            return F.linear(x, self._weight, bias)
+        found: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, bias, "none", [], "")
+        return found
+
+
+def pack(weight: Tensor, rows: int) -> PackedWeight | PlainWeight | None:
+    """The weight as products of so many rows with it are fastest; None if that is torch's own way."""
     in_float32 = weight.dtype is torch.float32 and not torch.is_autocast_enabled(weight.device.type)
-    return PackedWeight(weight, rows) if worth and in_float32 else None
+    if _table is None or not in_float32 or rows * weight.numel() < SMALLEST_KEPT:
+        return None
+    for operation, kind in (("inference", PackedWeight), ("forward", PlainWeight)):
+        chosen = _table.get(cast(Operation, operation))
+        if chosen is not None and chosen[_class_of(rows, *weight.shape)]:
+            return kind(weight, rows)
+    return None
 
 
 def _class_of(rows: int, outputs: int, inputs: int) -> int:

@@ -154,13 +154,27 @@ def test_packed_weights_agree_to_rounding(rows: int, bias: bool) -> None:
 def test_nothing_is_packed_that_gains_nothing() -> None:
     weight = torch.ones(1536, 2048)
     assert products.pack(weight, 8) is None
-    with products.using(made(forward="onednn")):
-        assert products.pack(weight, 8) is None
     with products.using(made(inference="packed")):
         assert products.pack(weight[:8, :8].contiguous(), 8) is None
         assert products.pack(weight.bfloat16(), 8) is None
         with torch.autocast("cpu", torch.bfloat16):
             assert products.pack(weight, 8) is None
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_weight_as_it_is_goes_straight_to_the_library(bias: bool, seen: list[tuple[int, ...]]) -> None:
+    """With the numbers that it gives on the usual way, and for as many rows as it was asked for alone."""
+    draw = torch.Generator().manual_seed(5)
+    weight, added = torch.randn(1536, 2048, generator=draw), torch.randn(1536, generator=draw) if bias else None
+    with products.using(made(forward="onednn")), torch.inference_mode():
+        plain = products.pack(weight, 1)
+        assert isinstance(plain, products.PlainWeight) and plain.num_bytes == 0
+        for rows, passes in ((1, 0), (300, 1)):
+            x = torch.randn(rows, 1, 2048, generator=draw)
+            found, before = plain.multiply(x, added), len(seen)
+            assert before == passes
+            assert torch.equal(found, F.linear(x, weight, added))
+            seen.clear()
 
 
 # The choice

@@ -41,7 +41,7 @@ def test_it_writes_what_the_command_does(
 def test_it_multiplies_as_the_command_does(trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the products that were found faster here, while it writes; a stream that waits changes nobody else's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in ("SMALLEST_PRODUCT", "SMALLEST_MODEL"):
+    for name in ("SMALLEST_PRODUCT", "SMALLEST_KEPT", "SMALLEST_MODEL"):
         monkeypatch.setattr(products, name, 0)
     monkeypatch.setattr(products, "measure", lambda: products.choose("onednn", "any", 0).ways)
     calls: list[str] = []

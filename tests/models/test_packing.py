@@ -49,7 +49,7 @@ def packing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(x.numel() // x.shape[-1])
         return multiply(self, x, bias)
 
-    monkeypatch.setattr(products, "SMALLEST_PRODUCT", 0)
+    monkeypatch.setattr(products, "SMALLEST_KEPT", 0)
     monkeypatch.setattr(products.PackedWeight, "multiply", counted)
     return seen
 
