@@ -15,8 +15,9 @@ from typing import Any, TextIO, cast
 
 from paddock.process import is_ours
 
-READER_IS_GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
-"""What a pipe without a reader says, what a terminal says that was closed, and a log file on a full disk."""
+READER_IS_GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EBADF)
+"""What a pipe without a reader says, what a terminal says that was closed, a log file on a full disk, and a stream that
+this program was started with and that something in it has closed."""
 
 
 class LastingStream:

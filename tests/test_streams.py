@@ -82,6 +82,15 @@ def test_a_run_without_streams(tmp_path: Path) -> None:
     assert came_to_its_end(tmp_path / "run")
 
 
+CLOSES = "import os, sys; from paddock.cli.main import main; os.close(2); main(sys.argv[1:])"
+
+
+def test_a_run_whose_stream_was_closed_under_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLOSES, "train", *SMALL, "--run-dir", "run"]
+    assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 0
+    assert came_to_its_end(tmp_path / "run")
+
+
 def test_an_error_that_nobody_hears_keeps_its_exit_code() -> None:
     process = subprocess.Popen([sys.executable, "-m", "paddock", "train", "gpt2/tinny"], stderr=subprocess.PIPE)
     assert process.stderr is not None

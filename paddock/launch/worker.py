@@ -30,19 +30,9 @@ PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # <linux/prctl.h>
 def main(spec_file: str, parent: str) -> NoReturn:
     claim()
     spec = json.loads(Path(spec_file).read_text(encoding="utf-8"))
-    if spec["stops_cleanly"]:
-        hold_signals()
-    else:  # there is nothing to finish or to save
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    die_with_parent(int(parent))
-    rank = int(os.environ["RANK"])
-    _show_rank(rank)
-    failure.own_reports = reports = Path(spec["reports"])
-    # Not closed: a crash in C++ writes the Python stack here until the very end of the process.
-    faulthandler.enable(open(reports / f"rank{rank}.fault", "w"))  # noqa: SIM115
-    tell_steps_to(reports / f"rank{rank}.step")
-    (reports / f"rank{rank}.ready").touch()
+    rank, reports = int(os.environ["RANK"]), Path(spec["reports"])
     try:
+        _begin(rank, parent, reports, spec["stops_cleanly"])
         with phase(STARTING):
             import_all(spec["modules"], spec["path"])
             result = resolve(spec["target"])(spec["payload"])
@@ -51,6 +41,21 @@ def main(spec_file: str, parent: str) -> NoReturn:
         if not isinstance(error, SystemExit) or error.code:
             leave(failure.record(error, rank, errors=Path(spec["errors"]), reports=reports))
     leave(0)
+
+
+def _begin(rank: int, parent: str, reports: Path, stops_cleanly: bool) -> None:
+    """What a rank is, before it does anything: when it ends, and how it is known."""
+    if stops_cleanly:
+        hold_signals()
+    else:  # there is nothing to finish or to save
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    die_with_parent(int(parent))
+    _show_rank(rank)
+    failure.own_reports = reports
+    # Not closed: a crash in C++ writes the Python stack here until the very end of the process.
+    faulthandler.enable(open(reports / f"rank{rank}.fault", "w"))  # noqa: SIM115
+    tell_steps_to(reports / f"rank{rank}.step")
+    (reports / f"rank{rank}.ready").touch()
 
 
 def die_with_parent(parent: int) -> None:

@@ -15,6 +15,7 @@ from paddock.devices.cuda import CUDA
 from paddock.errors import MachineError
 from paddock.launch import failure
 from paddock.process import machine_lacks
+from paddock.testing.tiny import TINY
 
 LIMITED = """
 import resource
@@ -91,3 +92,26 @@ def test_a_store_without_descriptors_is_not_waited_for(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FEW_FILES], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 3, done.stderr
     assert "cannot open another file" in done.stderr and "Traceback" not in done.stderr
+
+
+NO_THREADS = """
+import os, threading
+start = threading.Thread.start
+
+def fail(thread):
+    if os.environ.get("RANK") == "1":
+        raise RuntimeError("can't start new thread")
+    start(thread)
+
+threading.Thread.start = fail
+"""
+
+
+def test_a_rank_that_cannot_even_begin_says_why(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_THREADS)
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "paddock", "train", *TINY, "--nproc-per-node", "2", "--run-dir", "run"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 3, done.stderr
+    assert "cannot start another thread" in done.stderr and "Traceback" not in done.stderr
