@@ -211,7 +211,7 @@ def test_a_damaged_checkpoint(trained_run: Path, tmp_path: Path, capsys: pytest.
     file.write_bytes(file.read_bytes()[:-10])
     for command in (
         ["evaluate", str(broken)],
-        ["generate", str(broken), "--prompt", "x"],
+        ["generate", str(broken), "--prompt", "x", "--max-new-tokens", "4"],
         ["train", *TINY, "--steps", "8", "--checkpoint.load", "auto", "--run-dir", str(broken)],
     ):
         assert run(command) == 4
@@ -239,7 +239,7 @@ def test_a_huggingface_folder_with_a_missing_tensor(
     del weights["transformer.h.1.mlp.c_fc.bias"]
     save_file(weights, tmp_path / "hf" / "model.safetensors", metadata={"format": "pt"})
     for command in (
-        ["generate", str(tmp_path / "hf"), "--prompt", "x"],
+        ["generate", str(tmp_path / "hf"), "--prompt", "x", "--max-new-tokens", "4"],
         ["train", *TINY, "--checkpoint.load", str(tmp_path / "hf"), "--run-dir", str(tmp_path / "run")],
         ["convert", str(tmp_path / "hf"), str(tmp_path / "back"), "--to", "paddock"],
     ):

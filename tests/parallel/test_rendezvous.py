@@ -83,7 +83,7 @@ def test_a_command_ends_before_it_waits(
 ) -> None:
     set_all(monkeypatch, variables)
     assert run(["train", *TINY]) == 3
-    said = capsys.readouterr().err
+    said = capsys.readouterr().err.removeprefix("starting\n")
     assert said.startswith("error: ") and "fix: unset" in said and "Traceback" not in said
 
 

@@ -202,7 +202,7 @@ def _enough(sequence: int, token: int) -> None:
 @pytest.mark.parametrize(
     ("prompts", "changes", "kind", "words"),
     [
-        ([[1], []], {}, ConfigError, ["prompt 2 of 2 is empty", "end-of-text"]),
+        ([[1], []], {}, ConfigError, ["prompt 2 of 2 is empty", "ends a text"]),
         ([[1] * 40], {}, ConfigError, ["40 tokens", "context is 40", "at most 39"]),
         ([[1] * 20], {"max_new_tokens": 200}, ConfigError, ["20 tokens", "200", "--max-new-tokens 20"]),
         ([[1, 61]], {}, DataError, ["token 61", "61 tokens", "tokenizer"]),
