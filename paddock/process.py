@@ -78,8 +78,8 @@ def leave(code: int) -> NoReturn:
 def machine_lacks(error: BaseException) -> MachineError | None:
     """What to say if memory, files or threads ran out, however a library put it; None if that is not what happened."""
     words = next((line for line in str(error).splitlines() if OUT_OF_MEMORY.search(line)), "memory ran out")
+    limit = _limit("RLIMIT_AS")
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
-        limit = _limit("RLIMIT_AS")
         if limit is None:
             return MachineError("there is too little memory", why=words, fix="use a smaller batch.micro or model")
         return MachineError(
@@ -91,6 +91,10 @@ def machine_lacks(error: BaseException) -> MachineError | None:
         allowed = "" if (limit := _limit("RLIMIT_NOFILE")) is None else f" (it may open {limit}: ulimit -n)"
         fix = "raise the limit: ulimit -n 65536"
         return MachineError("this process cannot open another file", why=f"{error}{allowed}", fix=fix)
+    if limit is not None and isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):
+        # A library that runs out of memory while it is imported may take that for something that it can do without.
+        why = f"{error}; this process may take {limit / 2**30:.2f} GiB of address space (ulimit -v), perhaps too little"
+        return MachineError("a library cannot be imported", why=why, fix="raise the limit: ulimit -v unlimited")
     if isinstance(error, RuntimeError) and OUT_OF_THREADS in str(error):
         why = f"{error}: the limit of processes (ulimit -u), of memory (ulimit -v), or of the container is reached"
         return MachineError("this process cannot start another thread", why=why, fix="raise the limit")

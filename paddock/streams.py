@@ -75,13 +75,23 @@ def lead_nowhere(stream: TextIO) -> None:
 
 
 def open_closed_streams() -> None:
-    """Give a process that was started without some of its streams (`2>&-`) ones that lead nowhere. Otherwise the next
-    file that is opened gets their number, and whatever is printed."""
+    """Give a process that was started without some of its streams (`2>&-`), or lost them since, ones that lead nowhere.
+    Otherwise the next file that is opened gets their number, and whatever is printed."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None and _is_open(number):
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        os.set_inheritable(number, True)
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-            os.set_inheritable(number, True)
             setattr(sys, name, cast(TextIO, open(number, "w" if number else "r", closefd=False)))  # noqa: SIM115
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True

@@ -86,7 +86,7 @@ CLOSES = "import os, sys; from paddock.cli.main import main; os.close(2); main(s
 
 
 def test_a_run_whose_stream_was_closed_under_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CLOSES, "train", *SMALL, "--run-dir", "run"]
+    command = [sys.executable, "-c", CLOSES, "train", *SMALL, "--nproc-per-node", "2", "--run-dir", "run"]
     assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 0
     assert came_to_its_end(tmp_path / "run")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock import process
 from paddock.devices import availability
 from paddock.devices.cuda import CUDA
 from paddock.errors import MachineError
@@ -59,6 +60,15 @@ def test_files_and_threads_that_run_out() -> None:
     assert files is not None and "cannot open another file" in files.what and "ulimit -n" in files.why
     threads = machine_lacks(RuntimeError("can't start new thread"))
     assert threads is not None and "cannot start another thread" in threads.what
+
+
+def test_a_library_that_ran_out_of_memory_while_it_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ImportError("cannot import name 'NAMES' from 'library.utils'")
+    assert machine_lacks(error) is None
+    monkeypatch.setattr(process, "_limit", lambda name: 2**29 if name == "RLIMIT_AS" else None)
+    told = machine_lacks(error)
+    assert told is not None and "NAMES" in told.why and "0.50 GiB" in told.why and "ulimit -v" in told.fix
+    assert machine_lacks(ModuleNotFoundError("No module named 'library'")) is None
 
 
 LEAVING = """
