@@ -264,8 +264,11 @@ def paddock(environment: dict[str, str], *arguments: str) -> subprocess.Complete
 
 @pytest.mark.parametrize(
     "layout",
-    [[], ["--nproc-per-node", "2"], ["--nproc-per-node", "2", "--parallel.pipeline", "2"]],
-    ids=["one process", "data 2", "pipeline 2"],
+    [
+        pytest.param([], id="one process"),
+        pytest.param(["--nproc-per-node", "2"], id="data 2", marks=pytest.mark.slow),
+        pytest.param(["--nproc-per-node", "2", "--parallel.pipeline", "2"], id="pipeline 2"),
+    ],
 )
 def test_all_four_by_name(orchard: dict[str, str], tmp_path: Path, layout: list[str]) -> None:
     run = tmp_path / "run"

@@ -200,7 +200,13 @@ def test_three_dimensions_train_evaluate_and_write_as_one_process(
         assert [silent for silent, _ in others] == [""] * (count - 1)
 
 
-@pytest.mark.parametrize("place", [("--master-addr", "host0"), ("--node-ips", "host0,host1")], ids=["one", "all"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(("--master-addr", "host0"), id="one"),
+        pytest.param(("--node-ips", "host0,host1"), id="all", marks=pytest.mark.slow),
+    ],
+)
 def test_a_name_that_is_127_0_1_1_on_its_own_machine(place: tuple[str, str], trained_run: Path, tmp_path: Path) -> None:
     """As Debian's installer writes it into /etc/hosts. The others know the address of machine 0 by that name."""
     names = Path("/etc/hosts")

@@ -56,7 +56,9 @@ def on_two_nodes(*arguments: str, folders: list[Path], caches: list[Path] | None
     return [(node.returncode, words) for node, words in zip(nodes, said, strict=True)]
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["with --run-dir", "without"])
+@pytest.mark.parametrize(
+    "named", [pytest.param(True, id="with --run-dir", marks=pytest.mark.slow), pytest.param(False, id="without")]
+)
 def test_two_nodes_on_one_filesystem_share_a_run_directory(named: bool, tmp_path: Path) -> None:
     done = on_two_nodes(*(["--run-dir", "runs/one"] if named else []), folders=[tmp_path, tmp_path], late=True)
     assert [code for code, _ in done] == [0, 0], done
@@ -99,7 +101,13 @@ def rank_table(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "form", ["MindFormers' rank table", "LiBai's variables", "OneFlow-GPT's flags", "SLURM's step"]
+    "form",
+    [
+        "MindFormers' rank table",
+        pytest.param("LiBai's variables", marks=pytest.mark.slow),
+        pytest.param("OneFlow-GPT's flags", marks=pytest.mark.slow),
+        pytest.param("SLURM's step", marks=pytest.mark.slow),
+    ],
 )
 def test_the_forms_in_which_users_start_two_nodes(form: str, trained_run: Path, tmp_path: Path) -> None:
     """The same command on both, with what those systems say of a node; the losses are those of one process."""
@@ -147,6 +155,7 @@ def test_a_run_directory_that_is_taken_is_refused_on_every_node(trained_run: Pat
     assert sorted(path.name for path in trained_run.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_nodes_without_a_common_filesystem_prepare_their_own_data(tmp_path: Path) -> None:
     folders, caches = ([tmp_path / f"{what}{rank}" for rank in (0, 1)] for what in ("node", "cache"))
     for folder in folders:
@@ -242,7 +251,7 @@ def with_torchrun(folder: Path, script: str, *arguments: str, processes: int = 1
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("processes", "named"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("processes", "named"), [pytest.param(1, True, marks=pytest.mark.slow), (2, False)])
 def test_a_restarted_attempt_goes_on(processes: int, named: bool, tmp_path: Path) -> None:
     where = ["--run-dir", "runs/one"] if named else []
     done = with_torchrun(tmp_path, DIES, "after", "train", *TINY, *where, processes=processes)
@@ -256,6 +265,7 @@ def test_a_restarted_attempt_goes_on(processes: int, named: bool, tmp_path: Path
     assert "step-00000003, step 3" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_attempt_without_a_checkpoint_begins_as_the_first_did(trained_run: Path, tmp_path: Path) -> None:
     origin = ["--checkpoint.load", str(trained_run), "--checkpoint.weights-only", "--run-dir", "runs/one"]
     done = with_torchrun(tmp_path, DIES, "before", "train", *TINY, *origin)

@@ -45,7 +45,7 @@ def alone() -> dict[tuple[str, str], list[list[int]]]:
     return found
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_layout_writes_the_same(pool_of: PoolOf, alone: dict[Any, list[list[int]]], processes: int) -> None:
     layouts = layouts_of(processes)
     assert len(layouts) == {2: 3, 4: 6}[processes]

@@ -91,6 +91,7 @@ def same(run_dir: Path, right: Path) -> None:
     assert losses(run_dir, "val.loss")[-1] == pytest.approx(losses(right, "val.loss")[-1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_what_it_says_of_machines_that_are_ready(cluster: Cluster) -> None:
     [job] = sections(GUIDES[0])[0]
     (report, _), (_, word) = cluster.carry_out(job)

@@ -51,6 +51,7 @@ def test_every_command_is_tested() -> None:
     assert sorted(map(command_with, tested)) == sorted(COMMANDS)
 
 
+@pytest.mark.slow
 def test_a_frozen_process(tmp_path: Path) -> None:
     job = start(command_with("--train.hang-timeout"), tmp_path)
     metrics = tmp_path / "runs" / "hang" / "metrics.jsonl"

@@ -68,7 +68,7 @@ def test_by_a_pipe(by_a_pipe: Callable[..., Any]) -> None:
     assert "\x1b" not in train + evaluate + resume
 
 
-@pytest.mark.parametrize("columns", [60, 120])
+@pytest.mark.parametrize("columns", [60, pytest.param(120, marks=pytest.mark.slow)])
 def test_at_a_terminal(at_a_terminal: Callable[[int], Callable[..., Any]], columns: int) -> None:
     train, evaluate, resume = go(at_a_terminal(columns))
     for screen in (train, evaluate, resume):
