@@ -9,23 +9,18 @@ docs/pictures/screens/NAME-COLUMNS.svg. It takes a few minutes.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
 import shlex
 import socket
-import struct
-import subprocess
-import sys
 import tempfile
-import termios
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from paddock.testing.processes import AtTerminal
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures" / "screens"
@@ -103,7 +98,9 @@ def watch(screen: Screen, columns: int, folder: Path) -> Iterator[tuple[str, Lin
     own = (str(folder), str(Path.home()), socket.gethostname())
     stream = pyte.ByteStream(terminal)
     wanted = dict(screen.moments)
-    for output in _output(shlex.split(screen.command), columns, folder):
+    words = shlex.split(screen.command)[1:]
+    variables = {"XDG_CACHE_HOME": str(folder / ".cache"), "OMP_NUM_THREADS": "1"}
+    for output in AtTerminal(words, columns, ROWS, folder, **variables):
         stream.feed(output)
         if any(name in output.decode(errors="replace") for name in own):
             raise SystemExit(f"{screen.command} says where it ran: {output!r}")
@@ -114,29 +111,6 @@ def watch(screen: Screen, columns: int, folder: Path) -> Iterator[tuple[str, Lin
     if wanted:
         raise SystemExit(f"{screen.command}: there never was {', '.join(wanted.values())}")
     yield screen.name, _lines(terminal)
-
-
-def _output(words: Sequence[str], columns: int, folder: Path) -> Iterator[bytes]:
-    """What a command writes to its terminal, as it comes."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
-    others = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
-    environment = {name: value for name, value in os.environ.items() if name not in others}
-    environment |= {"TERM": "xterm-256color", "XDG_CACHE_HOME": str(folder / ".cache"), "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, "-m", "paddock", *words[1:]]
-    streams = {"stdin": slave, "stdout": slave, "stderr": slave}
-    process = subprocess.Popen(program, **streams, cwd=folder, env=environment)  # noqa: S603  commands of this file
-    os.close(slave)
-    while True:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:  # nobody writes any more
-            break
-        if not piece:
-            break
-        yield piece
-    os.close(master)
-    process.wait()
 
 
 def _lines(terminal: Any) -> Lines:

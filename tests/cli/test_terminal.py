@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 from paddock.telemetry.terminal import CONTROL
+from paddock.testing.processes import AtTerminal
 from paddock.testing.tiny import TINY
 
 ERASE = "\x1b[K"
@@ -17,28 +16,10 @@ ERASE = "\x1b[K"
 
 def on_a_terminal(*arguments: str) -> str:
     """Run a command whose output and errors are a terminal, and return what appeared on it."""
-    wishes = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")  # of whoever runs the tests
-    environment = {name: value for name, value in os.environ.items() if name not in wishes}
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "paddock", *arguments],
-        stdout=slave,
-        stderr=slave,
-        env={**environment, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
-    )
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(master, 4096)
-        except OSError:  # the terminal is closed
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(master)
-    assert process.wait() == 0, shown.decode()
-    return shown.decode()
+    command = AtTerminal(arguments, columns=100)
+    shown = b"".join(command).decode()
+    assert command.code == 0, shown
+    return shown
 
 
 def test_generated_text_appears_as_it_comes(trained_run: Path) -> None:

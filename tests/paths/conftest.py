@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from paddock.testing.processes import AtTerminal
 from paddock.testing.tiny import paddock
 
 
@@ -105,29 +98,8 @@ def at_a_terminal() -> Callable[[int], Do]:
 
 
 def _at_a_terminal(columns: int, words: tuple[str, ...]) -> Said:
-    wishes = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES")
-    environment = {name: value for name, value in os.environ.items() if name not in wishes}
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "paddock", *words],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        cwd=Path.cwd(),
-        env={**environment, "TERM": "xterm-256color"},
-    )
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:  # nobody writes any more
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(master)
+    command = AtTerminal(words, columns, rows=50)
     terminal = Terminal(columns)
-    terminal.write(shown.decode())
-    return Said(process.wait(), "\n".join(terminal.lines()))
+    terminal.write(b"".join(command).decode())
+    assert command.code is not None
+    return Said(command.code, "\n".join(terminal.lines()))

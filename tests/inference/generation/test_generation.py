@@ -52,17 +52,19 @@ def theirs(model: GPT2, tmp_path_factory: pytest.TempPathFactory) -> transformer
     return transformers.GPT2LMHeadModel.from_pretrained(place).eval()
 
 
-def continued(theirs: transformers.GPT2LMHeadModel, prompt: list[int], stop: int | None) -> list[int]:
+def written(
+    theirs: transformers.GPT2LMHeadModel, prompt: list[int], stop: int | None, most: int, **how: Any
+) -> list[list[int]]:
+    """What they write behind a prompt, filled up to the longest."""
     tokens = torch.tensor([prompt])
-    result = theirs.generate(
-        tokens,
-        attention_mask=torch.ones_like(tokens),
-        max_new_tokens=30,
-        do_sample=False,
-        eos_token_id=stop,
-        pad_token_id=0,
-    )
-    new: list[int] = result[0, len(prompt) :].tolist()
+    given = {"attention_mask": torch.ones_like(tokens), "eos_token_id": stop, "pad_token_id": 0}
+    found = theirs.generate(tokens, max_new_tokens=most, do_sample=False, **given, **how)
+    rows: list[list[int]] = found[:, len(prompt) :].tolist()
+    return rows
+
+
+def continued(theirs: transformers.GPT2LMHeadModel, prompt: list[int], stop: int | None) -> list[int]:
+    (new,) = written(theirs, prompt, stop, 30)
     return new[:-1] if new[-1] == stop else new
 
 
@@ -282,17 +284,7 @@ def test_beams_are_those_of_transformers(model: GPT2, theirs: transformers.GPT2L
         ours = generate(model, PROMPTS[1:4], options)
         expected = []
         for prompt in PROMPTS[1:4]:
-            tokens = torch.tensor([prompt])
-            found = theirs.generate(
-                tokens,
-                attention_mask=torch.ones_like(tokens),
-                max_new_tokens=12,
-                do_sample=False,
-                eos_token_id=BEAMS_STOP,
-                pad_token_id=0,
-                **how,
-            )
-            new = found[:, len(prompt) :].tolist()
+            new = written(theirs, prompt, BEAMS_STOP, 12, **how)
             expected += [row[: row.index(BEAMS_STOP)] if BEAMS_STOP in row else row for row in new]
         assert ours == expected, how
         told.append(tuple(map(tuple, ours[:: options.num_return_sequences])))
