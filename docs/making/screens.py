@@ -20,7 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paddock.testing.processes import AtTerminal
+from paddock.testing.commands import AtTerminal
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures" / "screens"

@@ -27,10 +27,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from paddock.process import STOP_SIGNALS
 
@@ -69,24 +69,29 @@ _idle: list[ForkServer] = []
 class ForkServer:
     """The launcher's side."""
 
-    def __init__(self, options: Sequence[str] = ()) -> None:
-        self.key = _key(options)
+    def __init__(self, options: Sequence[str] = (), module: str = __name__) -> None:
+        """`module` is what it runs: this one, or another whose forks do something else than workers."""
+        self.key = key(options)
         self.workers: dict[int, int | None] = {}
         """Exit codes by process id; None of those that run."""
-        self._socket, theirs = socket.socketpair()
         self._unread = b""
-        command = [sys.executable, *options, "-m", __name__, str(theirs.fileno())]
-        with theirs, _stop_signals_held():  # held, they are from its first moment on
-            self._process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
-            )
+        self._socket, self._process = start(options, module)
 
-    def fork(self, spec: str, environment: dict[str, str], stdout: int, stderr: int) -> ForkedProcess:
-        """Start a worker."""
-        request = {"spec": spec, "environment": environment, "folder": os.getcwd()}
+    def fork(
+        self,
+        spec: str,
+        environment: dict[str, str],
+        stdout: int,
+        stderr: int,
+        stdin: int | None = None,
+        folder: str | None = None,
+    ) -> ForkedProcess:
+        """Start a worker; where nothing else is said, with this process's standard input and folder."""
+        request = {"spec": spec, "environment": environment, "folder": folder or os.getcwd()}
         body = json.dumps(request).encode()
         with open(os.devnull, "rb") as nothing:
-            stdin = 0 if _is_open(0) else nothing.fileno()
+            if stdin is None:
+                stdin = 0 if _is_open(0) else nothing.fileno()
             try:
                 socket.send_fds(self._socket, [HEADER.pack(len(body))], [stdin, stdout, stderr])
                 self._socket.sendall(body)
@@ -166,8 +171,29 @@ class ForkedProcess:
                 os.kill(self.pid, number)
 
 
+class Process(Protocol):
+    """The part of `subprocess.Popen` that a server is known by."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+
+def start(options: Sequence[str], module: str) -> tuple[socket.socket, Process]:
+    """A server's process, and the launcher's end of the socket to it."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, *options, "-m", module, str(theirs.fileno())]
+    with theirs, stop_signals_held():  # held, they are from its first moment on
+        return ours, subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+
 @contextmanager
-def _stop_signals_held() -> Iterator[None]:
+def stop_signals_held() -> Iterator[None]:
+    """Inside, they wait; a process that is started inside is deaf to them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -181,7 +207,7 @@ def fork_server(options: Sequence[str] = ()) -> Iterator[ForkServer]:
     next job."""
     server = None
     with _taking:
-        if _idle and _idle[0].key == _key(options) and _idle[0].is_idle:
+        if _idle and _idle[0].key == key(options) and _idle[0].is_idle:
             server = _idle.pop()
     server = server or ForkServer(options)
     try:
@@ -204,8 +230,11 @@ def _close_idle(maker: int) -> None:
         _idle.pop().close()
 
 
-def _key(options: Sequence[str]) -> tuple[Any, ...]:
-    read = {name: value for name, value in os.environ.items() if name.startswith(READ_WHEN_LOADED)}
+def key(options: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[Any, ...]:
+    """Of a server in such an environment (this process's, if none is told): those with one key may stand for each
+    other."""
+    variables = os.environ if environment is None else environment
+    read = {name: value for name, value in variables.items() if name.startswith(READ_WHEN_LOADED)}
     return (os.getpid(), *options, *sorted(read.items()))
 
 
@@ -219,22 +248,34 @@ def _is_open(descriptor: int) -> bool:
 
 def main() -> None:
     """The server's side. Returns in no process: in a worker, `paddock.launch.worker` does not."""
+    program = [*sys.orig_argv[: sys.orig_argv.index("-m")], "-m", "paddock.launch.worker"]
+    spec = import_and_serve(IMPORTED, lambda spec: [*program, spec, str(os.getppid())])
+    work(spec)
+
+
+def work(spec: str) -> NoReturn:
+    """Be a worker, in a fork of the server."""
+    from paddock.launch import worker
+
+    worker.main(spec, str(os.getppid()))
+
+
+def import_and_serve(modules: Sequence[str], program: Callable[[str], list[str]]) -> str:
+    """Import modules, and fork for whoever is at the other end of the socket. Returns in forks alone: with what they
+    are to do. Where no fork is as good as a new process, each becomes this program, which does it."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     parent = os.getppid()
     # Elsewhere the system's own libraries do not bear it, nor need the driver of a vendor whose package torch imports.
     forkable = sys.platform == "linux" and not entry_points(group="torch.backends")
-    for module in IMPORTED if forkable else ():
+    for module in modules if forkable else ():
         importlib.import_module(module)
     forkable = forkable and _has_one_thread()
     gc.freeze()  # collections in workers would copy every page that holds an object of theirs
-    spec, server = _serve(connection, parent), str(os.getppid())
+    spec = serve(connection, parent)
     if not forkable:
-        os.execv(
-            sys.executable, [*sys.orig_argv[: sys.orig_argv.index("-m")], "-m", "paddock.launch.worker", spec, server]
-        )
-    from paddock.launch import worker
-
-    worker.main(spec, server)
+        command = program(spec)
+        os.execv(command[0], command)
+    return spec
 
 
 def _has_one_thread() -> bool:
@@ -247,8 +288,8 @@ def _has_one_thread() -> bool:
     return len(os.listdir("/proc/self/task")) == 1
 
 
-def _serve(connection: socket.socket, launcher: int) -> str:
-    """Fork workers until the launcher has gone. Returns in workers alone: with the file that says what to do."""
+def serve(connection: socket.socket, launcher: int) -> str:
+    """Fork workers until the launcher has gone. Returns in workers alone: with what says what to do."""
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)

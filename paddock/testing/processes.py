@@ -5,18 +5,11 @@ Nothing here asks a clock: a busy machine is not a defect. What never happens is
 
 from __future__ import annotations
 
-import fcntl
 import gc
-import os
-import pty
 import socket
-import struct
-import subprocess
-import sys
-import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -43,41 +36,6 @@ def reserved_port() -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # bound, but not listening: a second may join
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
-
-
-WISHES = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES")
-"""What whoever runs this may have asked of his own terminal."""
-
-
-class AtTerminal:
-    """A `paddock` command at a terminal of its own: iterating gives what it writes there, as it comes, to its end;
-    then `code` is what it ended with."""
-
-    def __init__(
-        self, words: Sequence[str], columns: int, rows: int = 40, cwd: Path | None = None, **variables: str
-    ) -> None:
-        self._command, self._size = [sys.executable, "-m", "paddock", *words], (rows, columns, 0, 0)
-        environment = {name: value for name, value in os.environ.items() if name not in WISHES}
-        self._cwd, self._environment = cwd, environment | {"TERM": "xterm-256color"} | variables
-        self.code: int | None = None
-
-    def __iter__(self) -> Iterator[bytes]:
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *self._size))
-        process = subprocess.Popen(
-            self._command, stdin=slave, stdout=slave, stderr=slave, cwd=self._cwd, env=self._environment
-        )
-        os.close(slave)
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # nobody writes any more
-                break
-            if not piece:
-                break
-            yield piece
-        os.close(master)
-        self.code = process.wait()
 
 
 STATUS = Path("/proc/self/status")

@@ -1,10 +1,7 @@
-"""A recipe that trains in a second, and ways to run commands on it."""
+"""A recipe that trains in a second."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from paddock.telemetry.jsonl import metrics_of, read_metrics
@@ -16,16 +13,6 @@ TINY = [
     *("--checkpoint.every", "3", "--log.every", "1"),
 ]
 """`paddock train` arguments: the quick start's recipe, much smaller."""
-
-
-def paddock(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, as a user would."""
-    return subprocess.run(
-        [sys.executable, "-m", "paddock", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
 
 
 def losses(run_dir: Path, name: str = "train.loss") -> list[float]:

@@ -21,9 +21,9 @@ from paddock.cli.main import run
 from paddock.devices import select
 from paddock.errors import CheckFailed
 from paddock.parallel.world import World
+from paddock.testing.commands import paddock
 from paddock.testing.pool import ProcessPool
 from paddock.testing.simulated import Injection, simulated_device, write_package
-from paddock.testing.tiny import paddock
 
 NAME = "npu"
 

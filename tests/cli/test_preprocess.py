@@ -17,8 +17,8 @@ from paddock.cli.main import run
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.embedded import embedded_documents
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
+from paddock.testing.commands import paddock
 from paddock.testing.texts import sample_texts, write_lines
-from paddock.testing.tiny import paddock
 
 ONEFLOW = (
     "--input my-corpus.json --output-prefix my-gpt --vocab gpt2-vocab.json --dataset-impl mmap "

@@ -12,7 +12,8 @@ import pytest
 
 from paddock.cli.main import report, run
 from paddock.errors import ConfigError
-from paddock.testing.tiny import TINY, paddock
+from paddock.testing.commands import paddock
+from paddock.testing.tiny import TINY
 
 
 def test_training_ends_with_its_directory_on_standard_output(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.testing.tiny import TINY, paddock
+from paddock.testing.commands import paddock
+from paddock.testing.tiny import TINY
 
 MARK = 77
 SITECUSTOMIZE = f"""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from paddock.telemetry.terminal import CONTROL
-from paddock.testing.processes import AtTerminal
+from paddock.testing.commands import AtTerminal
 from paddock.testing.tiny import TINY
 
 ERASE = "\x1b[K"

@@ -13,7 +13,8 @@ from paddock.checkpoint.storage import StoredTensors, saved_tensors
 from paddock.checkpoint.tensors import MODEL
 from paddock.cli.main import run
 from paddock.telemetry.jsonl import read_metrics
-from paddock.testing.tiny import TINY, losses, paddock
+from paddock.testing.commands import paddock
+from paddock.testing.tiny import TINY, losses
 
 FLAGS = ["--model.dropout", "0", "--schedule.decay-steps", "8", "--checkpoint.every", "2"]
 GO_ON = ["--checkpoint.load", "auto"]

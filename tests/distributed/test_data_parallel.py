@@ -15,8 +15,9 @@ import pytest
 from paddock.cli.main import run
 from paddock.errors import STOPPED
 from paddock.launch.stop import STOPPING
+from paddock.testing.commands import paddock
 from paddock.testing.processes import is_gone, wait_for
-from paddock.testing.tiny import TINY, losses, paddock
+from paddock.testing.tiny import TINY, losses
 
 TWO = ["--nproc-per-node", "2"]
 ENDLESS = ["--steps", "100000", "--evaluate.every", "None", "--checkpoint.every", "5"]

@@ -24,9 +24,9 @@ from paddock.config.layouts import legal_layouts, with_layout
 from paddock.config.load import save_recipe
 from paddock.models.registry import parameter_names
 from paddock.parallel.engine import Engine
+from paddock.testing.commands import paddock
 from paddock.testing.layouts import small_recipe, trace_all, trace_recipe
 from paddock.testing.pool import ProcessPool, WorkFailed
-from paddock.testing.tiny import paddock
 
 PoolOf = Callable[[int], ProcessPool]
 GOLDEN = Path(__file__).parent / "golden" / "gpt2.txt"

@@ -20,9 +20,10 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.parallel.config import Layout
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.sharding import average_statistics, statistics_of
+from paddock.testing.commands import paddock
 from paddock.testing.layouts import trace_all
 from paddock.testing.pool import ProcessPool
-from paddock.testing.tiny import losses, paddock
+from paddock.testing.tiny import losses
 
 PoolOf = Callable[[int], ProcessPool]
 

@@ -12,8 +12,8 @@ from paddock.cli.check import resume_summary
 from paddock.cli.main import run
 from paddock.config.load import save_recipe
 from paddock.errors import CheckFailed
+from paddock.testing.commands import paddock
 from paddock.testing.layouts import small_recipe, small_t5
-from paddock.testing.tiny import paddock
 
 SHORT = ["--steps", "30", "--checkpoint.every", "2", "--json"]  # so many that it is not done before the kill
 

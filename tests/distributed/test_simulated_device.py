@@ -31,11 +31,12 @@ from paddock.parallel import world as worlds
 from paddock.parallel.preflight import examine
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
+from paddock.testing.commands import paddock
 from paddock.testing.layouts import small_bert, small_recipe, small_t5, trace_recipe
 from paddock.testing.pool import ProcessPool, WorkFailed
 from paddock.testing.simulated import simulated_device, write_package
 from paddock.testing.simulated.injection import Injection
-from paddock.testing.tiny import TINY, losses, paddock
+from paddock.testing.tiny import TINY, losses
 
 NAME = "npu"
 STEPS: dict[str, Any] = {

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from paddock.testing.commands import paddock
 from paddock.testing.hosts import hosts, why_no_hosts
 from paddock.testing.processes import reserved_port
-from paddock.testing.tiny import TINY, losses, paddock
+from paddock.testing.tiny import TINY, losses
 
 GUIDES = [Path(__file__).parents[2] / "docs" / "guides" / name for name in ("cluster.md", "cluster.zh.md")]
 SMALLER = {"gpt2/tiny": TINY[1:]}

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from paddock.cli.main import run
+from paddock.testing.commands import paddock
 from paddock.testing.hosts import hosts, why_no_hosts
-from paddock.testing.tiny import TINY, losses, paddock
+from paddock.testing.tiny import TINY, losses
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "launching.md"
 

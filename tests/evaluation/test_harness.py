@@ -18,8 +18,8 @@ from paddock.config.load import merge
 from paddock.config.measuring import for_measure, recipe_of_weights
 from paddock.data.language.embedded import embedded_documents
 from paddock.errors import ConfigError, DataError
+from paddock.testing.commands import paddock
 from paddock.testing.measuring import measure, passages, write_language_model, write_passages
-from paddock.testing.tiny import paddock
 
 pytest.importorskip("lm_eval", reason="lm-eval is not installed: make test-harness installs it")
 pytest.importorskip("accelerate", reason="the harness's class for transformers needs it: make test-harness installs it")

@@ -10,7 +10,7 @@ import pytest
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
 from paddock.models.config import SampleShape
-from paddock.testing.tiny import paddock
+from paddock.testing.commands import paddock
 
 FEW = ["--benchmark.iterations", "3", "--benchmark.warmup", "1"]
 RESNET = "resnet/18 --model.width 8 --model.classes 10 --data.image-size 32 -b 4".split()

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from paddock.testing.processes import AtTerminal
-from paddock.testing.tiny import paddock
+from paddock.testing.commands import AtTerminal, paddock
 
 
 class Said(NamedTuple):

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import STOPPED
+from paddock.testing.commands import paddock
 from paddock.testing.processes import wait_for
 from paddock.testing.run_directories import MadeRun
-from paddock.testing.tiny import TINY, losses, paddock
+from paddock.testing.tiny import TINY, losses
 
 LONG = ["--steps", "100000", "--evaluate.every", "None", "--checkpoint.every", "None"]
 """Longer than anybody waits."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from paddock.testing.commands import paddock
 from paddock.testing.texts import sample_texts
-from paddock.testing.tiny import TINY, paddock
+from paddock.testing.tiny import TINY
 
 PROMPT = "The class of the object"
 

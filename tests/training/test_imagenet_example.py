@@ -17,7 +17,8 @@ from paddock.config.recipe import Recipe
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
 from paddock.tasks.registry import build_task
-from paddock.testing.tiny import losses, paddock
+from paddock.testing.commands import paddock
+from paddock.testing.tiny import losses
 from paddock.trainer import Trainer
 
 FLAGS = [
