@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from paddock.testing.commands import paddock
 from paddock.testing.tiny import losses
 
 ENTRY_POINTS = """
@@ -254,12 +253,7 @@ def orchard(tmp_path: Path) -> dict[str, str]:
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     paths = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
-def paddock(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "paddock", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +266,7 @@ def paddock(environment: dict[str, str], *arguments: str) -> subprocess.Complete
 )
 def test_all_four_by_name(orchard: dict[str, str], tmp_path: Path, layout: list[str]) -> None:
     run = tmp_path / "run"
-    done = paddock(orchard, "train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), *layout)
+    done = paddock("train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), *layout, **orchard)
     assert done.returncode == 0, done.stderr
     found = losses(run)
     assert len(found) == 30 and found[-1] < 0.5 * found[0]
@@ -280,27 +274,27 @@ def test_all_four_by_name(orchard: dict[str, str], tmp_path: Path, layout: list[
     diary = (run / "diary.txt").read_text(encoding="utf-8").splitlines()
     assert diary[0] == "start on abacus" and diary[-1] == "end at 30"
     assert "evaluate ['loss']" in diary and "save step-00000030" in diary
-    evaluated = paddock(orchard, "evaluate", str(run), "--json")
+    evaluated = paddock("evaluate", str(run), "--json", **orchard)
     assert evaluated.returncode == 0, evaluated.stderr
     assert json.loads(evaluated.stdout)["val.loss"] == pytest.approx(losses(run, "val.loss")[-1], rel=1e-5)
 
 
 def test_layouts_agree_and_are_planned(orchard: dict[str, str], tmp_path: Path) -> None:
     recipe = str(tmp_path / "recipe.yaml")
-    parity = paddock(orchard, "check", "parity", recipe, "--layouts", "dp2", "pp2", "--steps", "4", "--json")
+    parity = paddock("check", "parity", recipe, "--layouts", "dp2", "pp2", "--steps", "4", "--json", **orchard)
     assert parity.returncode == 0, parity.stderr
     assert json.loads(parity.stdout)["agrees"]
-    plan = paddock(orchard, "train", recipe, "--dry-run", "--world", "4", "--parallel.pipeline", "2", "--json")
+    plan = paddock("train", recipe, "--dry-run", "--world", "4", "--parallel.pipeline", "2", "--json", **orchard)
     assert plan.returncode == 0, plan.stderr
     assert json.loads(plan.stdout)["parameters"] == 16 * 8 + 4 * 64
 
 
 def test_help_and_errors_know_them(orchard: dict[str, str], tmp_path: Path) -> None:
-    page = paddock(orchard, "train", str(tmp_path / "recipe.yaml"), "--help")
+    page = paddock("train", str(tmp_path / "recipe.yaml"), "--help", **orchard)
     assert page.returncode == 0 and "--model.width" in page.stdout and "--data.length" in page.stdout, page.stdout
-    assert "abacus" in paddock(orchard, "doctor").stdout
-    wrong = paddock(orchard, "train", str(tmp_path / "recipe.yaml"), "--train.callbacks", "dairy")
+    assert "abacus" in paddock("doctor", **orchard).stdout
+    wrong = paddock("train", str(tmp_path / "recipe.yaml"), "--train.callbacks", "dairy", **orchard)
     assert wrong.returncode == 2 and "diary" in wrong.stderr
     (tmp_path / "other.yaml").write_text(RECIPE.replace("bag_of_words", "bag_of_word"), encoding="utf-8")
-    wrong = paddock(orchard, "train", str(tmp_path / "other.yaml"))
+    wrong = paddock("train", str(tmp_path / "other.yaml"), **orchard)
     assert wrong.returncode == 2 and "bag_of_words" in wrong.stderr

@@ -60,6 +60,8 @@ READ_WHEN_LOADED = (
 )
 """How variables begin that libraries read when they are loaded: a server that was started with others does not do."""
 HEADER = struct.Struct("!Q")
+READ_WHEN_USED = ("TORCHELASTIC_", "TORCH_ELASTIC_")
+"""The exceptions."""
 SECONDS_BETWEEN_LOOKS = 1.0
 
 _idle: list[ForkServer] = []
@@ -234,7 +236,11 @@ def key(options: Sequence[str], environment: Mapping[str, str] | None = None) ->
     """Of a server in such an environment (this process's, if none is told): those with one key may stand for each
     other."""
     variables = os.environ if environment is None else environment
-    read = {name: value for name, value in variables.items() if name.startswith(READ_WHEN_LOADED)}
+    read = {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(READ_WHEN_LOADED) and not name.startswith(READ_WHEN_USED)
+    }
     return (os.getpid(), *options, *sorted(read.items()))
 
 

@@ -83,11 +83,9 @@ class ForkedWorker(SubprocessHandler):
 
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> ForkedProcess:  # type: ignore[override]
         (spec,) = args
-        streams = [
-            1 if self._stdout is None else self._stdout.fileno(),
-            2 if self._stderr is None else self._stderr.fileno(),
-        ]
-        return self._server.fork(spec, env, *streams)
+        stdout = 1 if self._stdout is None else self._stdout.fileno()
+        stderr = 2 if self._stderr is None else self._stderr.fileno()
+        return self._server.fork(spec, env, stdout, stderr)
 
 
 class Meeting(RendezvousHandler):

@@ -2,8 +2,8 @@
 
 A program that imports torch takes two seconds of processor time for it, and its jobs as much again for a fork server;
 tests start hundreds. Here both are forked. What is asked of a command whose libraries would be loaded otherwise
-(`OMP_NUM_THREADS`, `PYTHONPATH` …), or where nothing can be forked, is a new program after all. Tests of the program
-itself, its first moments, its limits and its closed streams start it with `subprocess`.
+(`MKL_…`, `TORCH_…`), or where nothing can be forked, is a new program after all. Tests of the program itself, its first
+moments, its limits and its closed streams start it with `subprocess`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ IMPORTED = (
 )
 SAFE_PATH = ["-P"]
 """The server has no folder of its own in its path; each command adds that in which it is started, as Python does."""
+PATH, THREADS = "PYTHONPATH", "OMP_NUM_THREADS"
 PROGRAM = [sys.executable, "-m", "paddock"]
 
 
@@ -60,8 +61,8 @@ def start(
     """`paddock` with these words, standard streams and folder, in a session of its own."""
     variables = dict(os.environ if environment is None else environment)
     server = _server()
-    if server.key != fork_server.key(SAFE_PATH, variables):
-        stdin, stdout, stderr = streams
+    stdin, stdout, stderr = streams
+    if server.key[1:] != _key(variables, SAFE_PATH):
         return subprocess.Popen(
             [*PROGRAM, *words],
             stdin=stdin,
@@ -71,8 +72,24 @@ def start(
             env=variables,
             start_new_session=True,
         )
-    stdin, stdout, stderr = streams
     return server.fork(json.dumps(list(words)), variables, stdout, stderr, stdin, str(cwd or os.getcwd()))
+
+
+def _key(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[object, ...]:
+    """Of the server that is needed in such an environment, but for what a fork catches up with."""
+    asked = {name: value for name, value in variables.items() if name != PATH}
+    if asked.get(THREADS, "").isdecimal():
+        del asked[THREADS]
+    return fork_server.key(options, asked)[1:]
+
+
+def _catch_up() -> None:
+    """Do in a fork what Python and torch do with the environment when they are loaded."""
+    import torch
+
+    sys.path[:0] = [folder for folder in os.environ.get(PATH, "").split(os.pathsep) if folder not in ("", *sys.path)]
+    if (threads := os.environ.get(THREADS, "")).isdecimal():
+        torch.set_num_threads(int(threads))
 
 
 _servers: list[fork_server.ForkServer] = []
@@ -83,7 +100,10 @@ def _server() -> fork_server.ForkServer:
     if _servers and _servers[0].key[0] != os.getpid():  # ours was forked, too
         _servers.clear()
     if not _servers:
+        threads = os.environ.pop(THREADS, None)
         _servers.append(fork_server.ForkServer(SAFE_PATH, __name__))
+        if threads is not None:
+            os.environ[THREADS] = threads
         atexit.register(_servers[0].close)
     return _servers[0]
 
@@ -101,8 +121,8 @@ class Command:
             self._process = start(words, streams, cwd, environment)
         os.close(output)
         os.close(errors)
-        self.stdout: IO[str] = open(ours, encoding="utf-8")
-        self.stderr: IO[str] = open(also_ours, encoding="utf-8")
+        self.stdout: IO[str] = open(ours, encoding="utf-8")  # noqa: SIM115
+        self.stderr: IO[str] = open(also_ours, encoding="utf-8")  # noqa: SIM115
         self.pid = self._process.pid
         self.poll, self.wait, self.send_signal = self._process.poll, self._process.wait, self._process.send_signal
 
@@ -180,6 +200,7 @@ def main() -> None:
         fork_server.import_and_serve(IMPORTED, lambda request: [*PROGRAM, *json.loads(request)])
     )
     fork_server.start = _Spare().start
+    _catch_up()
     sys.argv, sys.orig_argv = ["paddock", *words], [*PROGRAM, *words]
     sys.path.insert(0, os.getcwd())
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
@@ -201,7 +222,7 @@ class _Spare:
 
     def __init__(self) -> None:
         self._start = fork_server.start
-        self._key = fork_server.key(())[1:]
+        self._key = _key(os.environ)
         self._socket, theirs = socket.socketpair()
         self._code: int | None = None
         launcher = os.getpid()
@@ -210,12 +231,14 @@ class _Spare:
             if not self.pid:
                 self._socket.close()
                 os.setsid()
-                fork_server.work(fork_server.serve(theirs, launcher))
+                spec = fork_server.serve(theirs, launcher)
+                _catch_up()
+                fork_server.work(spec)
 
     def start(self, options: Sequence[str], module: str) -> tuple[socket.socket, fork_server.Process]:
         """In place of the function of that name: once, and where the server would be loaded alike."""
         fork_server.start = self._start
-        if fork_server.key(())[1:] != self._key:
+        if _key(os.environ) != self._key:
             return self._start(options, module)
         return self._socket, self
 

@@ -38,7 +38,7 @@ PATIENCE = 1500.0
 """Seconds that one piece of work may take before the pool gives it up."""
 GRACE = 60.0
 """Seconds that the others get to say what they saw, once one process has failed."""
-MANY_THREADS = 64
+MANY_THREADS = 20
 """In a process. Every group that work made leaves some behind, which wake a hundred times a second for ever: with two
 hundred of them, processes that wait for work take a tenth of a core each. Such a pool starts anew."""
 
@@ -129,6 +129,15 @@ class ProcessPool:
         self.close()
 
 
+_meeting: list[str] = []
+"""Where this process of a pool has met the others."""
+
+
+def another_meeting_place() -> str:
+    """For a process of a pool: a file at which its processes can join another process group, once."""
+    return f"{_meeting[0]}-again"
+
+
 def _num_threads(pid: int | None) -> int:
     """Of a process; 1 where that cannot be told."""
     try:
@@ -140,6 +149,7 @@ def _num_threads(pid: int | None) -> int:
 def _serve(pipe: Connection, rank: int, size: int, meeting: str) -> None:
     """A process of the pool: does what comes through the pipe, until the pipe is closed."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    _meeting.append(meeting)
     torch.set_num_threads(1)
     gc.freeze()  # what was imported is not looked through again after every piece of work
     if size > 1:

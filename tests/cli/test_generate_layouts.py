@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from paddock.cli.main import run
+from paddock.testing.commands import Command
 
 
 @pytest.mark.parametrize("layout", [["--parallel.tensor", "2"], ["--parallel.pipeline", "2"], []])
@@ -34,9 +33,7 @@ def test_two_machines(trained_run: Path, tmp_path: Path, capfd: pytest.CaptureFi
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port), "--parallel.pipeline", "2"]
-    command = [sys.executable, "-m", "paddock", *base, *place, "--node-rank"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    nodes = [subprocess.Popen([*command, str(rank)], cwd=tmp_path, **pipes) for rank in (0, 1)]  # type: ignore[call-overload]
+    nodes = [Command(*base, *place, "--node-rank", str(rank), cwd=tmp_path) for rank in (0, 1)]
     try:
         told = [node.communicate() for node in nodes]
     finally:

@@ -9,9 +9,9 @@ import pytest
 from paddock.testing.pool import ProcessPool
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pool_of() -> Iterator[Callable[[int], ProcessPool]]:
-    """The pool of a size; it starts when it is first used."""
+    """The pool of a size; it starts when it is first used, and ends behind the last test of this folder."""
     pools: dict[int, ProcessPool] = {}
 
     def get(size: int) -> ProcessPool:

@@ -15,7 +15,7 @@ import pytest
 from paddock.cli.main import run
 from paddock.errors import STOPPED
 from paddock.launch.stop import STOPPING
-from paddock.testing.commands import paddock
+from paddock.testing.commands import Command, paddock
 from paddock.testing.processes import is_gone, wait_for
 from paddock.testing.tiny import TINY, losses
 
@@ -63,15 +63,10 @@ def test_evaluation_is_exact(two_process_run: Path, capsys: pytest.CaptureFixtur
     assert together["val.loss"] == pytest.approx(alone["val.loss"], rel=1e-6)
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "paddock", "train", *arguments]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_step(run_dir: Path, step: int, process: subprocess.Popen[str]) -> None:
+def wait_for_step(run_dir: Path, step: int, process: Command) -> None:
     metrics = run_dir / "metrics.jsonl"
     wait_for(lambda: process.poll() is not None or (metrics.exists() and len(losses(run_dir)) > step))
-    assert process.poll() is None, process.stderr and process.stderr.read()
+    assert process.poll() is None, process.stderr.read()
 
 
 def children(pid: int) -> list[int]:
@@ -83,7 +78,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_ctrl_c_saves_and_stops(tmp_path: Path, processes: int) -> None:
     run_dir = tmp_path / "run"
-    process = start(*TINY, *ENDLESS, "--nproc-per-node", str(processes), "--run-dir", str(run_dir))
+    process = Command("train", *TINY, *ENDLESS, "--nproc-per-node", str(processes), "--run-dir", str(run_dir))
     wait_for_step(run_dir, 2, process)
     workers = children(process.pid)
     process.send_signal(signal.SIGHUP if processes == 2 else signal.SIGINT)
@@ -104,9 +99,7 @@ def test_ctrl_c_saves_and_stops(tmp_path: Path, processes: int) -> None:
 
 def test_a_closed_pipe_does_not_end_two_processes(tmp_path: Path) -> None:
     """`2>&1 | head -1`"""
-    command = [sys.executable, "-m", "paddock", "train", *TINY, *TWO, "--run-dir", str(tmp_path / "run")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert process.stdout is not None
+    process = Command("train", *TINY, *TWO, "--run-dir", str(tmp_path / "run"), merged=True)
     process.stdout.readline()
     process.stdout.close()
     assert process.wait() == 0
@@ -115,7 +108,7 @@ def test_a_closed_pipe_does_not_end_two_processes(tmp_path: Path) -> None:
 
 def test_a_killed_rank_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    process = start(*TINY, *ENDLESS, *TWO, "--run-dir", str(run_dir))
+    process = Command("train", *TINY, *ENDLESS, *TWO, "--run-dir", str(run_dir))
     wait_for_step(run_dir, 7, process)
     workers = children(process.pid)
     victim = next(worker for worker in workers if rank_of(worker) == 1)

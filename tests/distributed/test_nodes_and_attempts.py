@@ -21,6 +21,7 @@ from paddock.checkpoint.storage import saved_tensors
 from paddock.data.language.embedded import embedded_documents
 from paddock.errors import DataError
 from paddock.telemetry.jsonl import read_metrics
+from paddock.testing.commands import Command, paddock
 from paddock.testing.processes import reserved_port
 from paddock.testing.tiny import TINY, losses
 
@@ -34,10 +35,10 @@ def on_two_nodes(*arguments: str, folders: list[Path], caches: list[Path] | None
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "paddock", "train", *TINY, *arguments, "--nnodes", "2"]
+    command = ["train", *TINY, *arguments, "--nnodes", "2"]
     command += ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
     command += ["--preflight", "off"] if late else []
-    nodes: list[subprocess.Popen[str]] = []
+    nodes: list[Command] = []
     try:
         for rank, folder in enumerate(folders):
             if late and rank == 1:
@@ -45,15 +46,12 @@ def on_two_nodes(*arguments: str, folders: list[Path], caches: list[Path] | None
                     time.sleep(0.1)
                 time.sleep(1)
             environment = os.environ | ({"XDG_CACHE_HOME": str(caches[rank])} if caches else {})
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            nodes.append(
-                subprocess.Popen([*command, "--node-rank", str(rank)], cwd=folder, env=environment, **pipes)  # type: ignore[call-overload]
-            )
+            nodes.append(Command(*command, "--node-rank", str(rank), cwd=folder, environment=environment))
         said = [node.communicate()[1] for node in nodes]
     finally:
         for node in nodes:
             node.kill()
-    return [(node.returncode, words) for node, words in zip(nodes, said, strict=True)]
+    return [(node.wait(), words) for node, words in zip(nodes, said, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -71,8 +69,7 @@ def test_two_nodes_on_one_filesystem_share_a_run_directory(named: bool, tmp_path
 
 def test_simulated_nodes_give_the_losses_of_one_process(trained_run: Path, tmp_path: Path) -> None:
     """One command on one machine: two launchers, one run directory, the output of the first."""
-    command = [sys.executable, "-m", "paddock", "train", *TINY, "--simulate-nodes", "2", "--run-dir", "runs/one"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = paddock("train", *TINY, "--simulate-nodes", "2", "--run-dir", "runs/one", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("step     6/6  loss") == 1
     run_dir = tmp_path / "runs" / "one"
@@ -83,8 +80,7 @@ def test_simulated_nodes_give_the_losses_of_one_process(trained_run: Path, tmp_p
 
 def test_an_error_of_simulated_nodes_is_told_with_its_exit_code(tmp_path: Path) -> None:
     bad = ["--optimizer.lr", "1e30", "--optimizer.clip", "None", "--schedule.warmup", "0", "--checkpoint.every", "None"]
-    command = [sys.executable, "-m", "paddock", "train", *TINY, *bad, "--simulate-nodes", "2"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = paddock("train", *TINY, *bad, "--simulate-nodes", "2", cwd=tmp_path)
     assert done.returncode == 5, done.stderr
     assert "\nerror: " in done.stderr
 
@@ -111,7 +107,7 @@ def rank_table(folder: Path) -> Path:
 )
 def test_the_forms_in_which_users_start_two_nodes(form: str, trained_run: Path, tmp_path: Path) -> None:
     """The same command on both, with what those systems say of a node; the losses are those of one process."""
-    command = [sys.executable, "-m", "paddock", "train", *TINY, "--schedule.decay-steps", "6"]
+    command = ["train", *TINY, "--schedule.decay-steps", "6"]
     length, place = ("--train-iters", "--save") if "OneFlow" in form else ("--steps", "--run-dir")
     command += [length, "2", place, "runs/one"]
     with reserved_port() as port:
@@ -133,7 +129,7 @@ def test_the_forms_in_which_users_start_two_nodes(form: str, trained_run: Path, 
             step |= {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
             variables = [{**step, "SLURM_NODEID": str(rank)} for rank in (0, 1)]
         nodes = [
-            subprocess.Popen([*command, *own], cwd=tmp_path, env=os.environ | said, stderr=subprocess.PIPE, text=True)
+            Command(*command, *own, cwd=tmp_path, environment=os.environ | said)
             for own, said in zip(flags, variables, strict=True)
         ]
         words = [node.communicate()[1] for node in nodes]

@@ -33,7 +33,7 @@ from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
 from paddock.testing.commands import paddock
 from paddock.testing.layouts import small_bert, small_recipe, small_t5, trace_recipe
-from paddock.testing.pool import ProcessPool, WorkFailed
+from paddock.testing.pool import ProcessPool, WorkFailed, another_meeting_place
 from paddock.testing.simulated import simulated_device, write_package
 from paddock.testing.simulated.injection import Injection
 from paddock.testing.tiny import TINY, losses
@@ -64,21 +64,23 @@ def recipe_of(family: str, cache: str) -> Recipe:
     return recipe_from_dict(merge(recipe.to_dict(), STEPS))
 
 
-def join(rank: int, size: int, meeting: str) -> World:
+def join(rank: int, size: int) -> World:
     """The processes of a pool as a job of the device: its library's group, and a control group on the host."""
     adapter = select(NAME)
     if dist.get_backend() != adapter.backend:
         dist.destroy_process_group()
-        dist.init_process_group(adapter.backend, init_method=f"file://{meeting}", rank=rank, world_size=size)
+        dist.init_process_group(
+            adapter.backend, init_method=f"file://{another_meeting_place()}", rank=rank, world_size=size
+        )
     control = dist.new_group(backend="gloo")
     assert isinstance(control, dist.ProcessGroup)
     worlds._host_group = control  # as `join_world` leaves it for whoever agrees on the host
     return World(rank, size, adapter, adapter.activate(rank), control)
 
 
-def traces(rank: int, size: int, meeting: str, recipes: Sequence[dict[str, Any]]) -> list[Trace]:
+def traces(rank: int, size: int, recipes: Sequence[dict[str, Any]]) -> list[Trace]:
     with simulated_device(NAME):
-        world = join(rank, size, meeting)
+        world = join(rank, size)
         found = []
         for values in recipes:
             recipe = recipe_from_dict(values)
@@ -87,22 +89,22 @@ def traces(rank: int, size: int, meeting: str, recipes: Sequence[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, tuple[ProcessPool, str]]]:
+def pools() -> Iterator[dict[int, ProcessPool]]:
     """Pools of their own: a process that has had a simulated device is no other's any more."""
-    made = {size: (ProcessPool(size), str(tmp_path_factory.mktemp("meeting") / "store")) for size in (2, 8)}
+    made = {size: ProcessPool(size) for size in (2, 8)}
     yield made
-    for pool, _ in made.values():
+    for pool in made.values():
         pool.close()
 
 
-def check(pools: dict[int, tuple[ProcessPool, str]], size: int, recipe: Recipe, layouts: Sequence[str]) -> None:
+def check(pools: dict[int, ProcessPool], size: int, recipe: Recipe, layouts: Sequence[str]) -> None:
     alone = recipe.to_dict()
     if recipe.model.family == "resnet":  # whose norm sees the samples that all replicas take at once
         alone["batch"]["micro"] *= size
     right = trace_recipe(alone)
-    pool, meeting = pools[size]
+    pool = pools[size]
     laid_out = [with_layout(recipe, layout).to_dict() for layout in layouts]
-    for found in pool.run(traces, size, meeting, laid_out):
+    for found in pool.run(traces, size, laid_out):
         for layout, trace in zip(layouts, found, strict=True):
             assert trace.losses == pytest.approx(right.losses, rel=1e-5), layout
             assert trace.norms == pytest.approx(right.norms, rel=1e-5), layout
@@ -121,21 +123,21 @@ GPT2 = ["dp2", "dp2,shard=optimizer", "dp2,shard=parameters", "tp2", "tp2,sequen
     ],
 )
 def test_two_devices_train_as_one_host(
-    pools: dict[int, tuple[ProcessPool, str]], family: str, layouts: list[str], tmp_path: Path
+    pools: dict[int, ProcessPool], family: str, layouts: list[str], tmp_path: Path
 ) -> None:
     check(pools, 2, recipe_of(family, str(tmp_path)), layouts)
 
 
 @pytest.mark.slow
-def test_eight_devices_in_three_dimensions(pools: dict[int, tuple[ProcessPool, str]], tmp_path: Path) -> None:
+def test_eight_devices_in_three_dimensions(pools: dict[int, ProcessPool], tmp_path: Path) -> None:
     layouts = ["dp2,tp2,pp2", "dp2,tp2,pp2,shard=parameters,sequence=true", "tp4,pp2", "dp2,pp4,schedule=interleaved"]
     check(pools, 8, small_recipe(**STEPS | {"batch": {"micro": 2, "global": 16}}), layouts)
 
 
-def moves(rank: int, size: int, meeting: str, broken: Sequence[str]) -> None:
+def moves(rank: int, size: int, broken: Sequence[str]) -> None:
     """Collectives move the device's tensors, and no others."""
     with simulated_device(NAME, broken_collectives=broken):
-        world = join(rank, size, meeting)
+        world = join(rank, size)
         here = torch.full((4,), float(rank + 1), device=world.device)
         dist.all_reduce(here)
         assert here.tolist() == [3.0] * 4
@@ -144,27 +146,26 @@ def moves(rank: int, size: int, meeting: str, broken: Sequence[str]) -> None:
         assert dist.get_backend() == adapter_named(NAME).backend
 
 
-def test_the_library_moves_its_own_tensors(pools: dict[int, tuple[ProcessPool, str]]) -> None:
-    pool, meeting = pools[2]
-    pool.run(moves, 2, meeting, ())
+def test_the_library_moves_its_own_tensors(pools: dict[int, ProcessPool]) -> None:
+    pool = pools[2]
+    pool.run(moves, 2, ())
     with pytest.raises(WorkFailed, match="AssertionError"):  # a broken one is wrong
-        pool.run(moves, 2, meeting, ("allreduce",))
-    pools[2] = (pool, f"{meeting}-again")  # its processes are new
+        pool.run(moves, 2, ("allreduce",))
 
 
-def verdicts(rank: int, size: int, meeting: str, broken: Sequence[str]) -> dict[str, str]:
+def verdicts(rank: int, size: int, broken: Sequence[str]) -> dict[str, str]:
     """Of all checks that `paddock check device` makes with two devices."""
     with simulated_device(NAME, broken_collectives=broken):
-        world = join(rank, size, meeting)
+        world = join(rank, size)
         rows = [Check(one.name, one.tier, partial(one.run, world, "gpt2")).row() for one in CHECKS]
         return {row.name: row.verdict if row.verdict == "pass" else row.detail for row in rows}
 
 
-def test_two_devices_pass_their_checks(pools: dict[int, tuple[ProcessPool, str]]) -> None:
-    pool, meeting = pools[2]
-    for found in pool.run(verdicts, 2, meeting, ()):
+def test_two_devices_pass_their_checks(pools: dict[int, ProcessPool]) -> None:
+    pool = pools[2]
+    for found in pool.run(verdicts, 2, ()):
         assert set(found.values()) == {"pass"} and len(found) == len(CHECKS), found
-    broken = pool.run(verdicts, 2, meeting, ("_reduce_scatter_base",))
+    broken = pool.run(verdicts, 2, ("_reduce_scatter_base",))
     for found in broken:
         failed = {name for name, verdict in found.items() if verdict != "pass"}
         assert found["collective reduce_scatter_single"] == "1 of 500 numbers are wrong"
@@ -216,25 +217,25 @@ def test_two_devices_do_what_one_host_does(
     assert text == right_text and "A name of" in text
 
 
-def examined(rank: int, size: int, meeting: str, wrong: dict[int, float], broken: Sequence[str]) -> str:
+def examined(rank: int, size: int, wrong: dict[int, float], broken: Sequence[str]) -> str:
     """What a preflight says, where the products of some ranks' devices are off."""
     injections = [Injection("aten.mm", size=wrong[rank])] if rank in wrong else []
     with simulated_device(NAME, injections=injections, broken_collectives=broken):
-        world = join(rank, size, meeting)
+        world = join(rank, size)
         try:
             return str(examine(world))
         except MachineError as error:
             return str(error)
 
 
-def test_a_preflight_names_the_device_that_is_wrong(pools: dict[int, tuple[ProcessPool, str]]) -> None:
-    pool, meeting = pools[2]
-    for found in pool.run(examined, 2, meeting, {}, ()):
+def test_a_preflight_names_the_device_that_is_wrong(pools: dict[int, ProcessPool]) -> None:
+    pool = pools[2]
+    for found in pool.run(examined, 2, {}, ()):
         assert found.startswith("2 processes on 1 machine compute as they should")
-    for found in pool.run(examined, 2, meeting, {1: float("nan")}, ()):
+    for found in pool.run(examined, 2, {1: float("nan")}, ()):
         assert found.startswith(f"a device multiplies wrongly: rank 1 ({NAME}:")
         assert "65536 of 65536 numbers are not finite" in found and "rank 0" not in found
-    for found in pool.run(examined, 2, meeting, {0: 1e-4}, ()):
+    for found in pool.run(examined, 2, {0: 1e-4}, ()):
         assert "multiplies wrongly: rank 0" in found and "numbers are wrong, such as" in found
-    for found in pool.run(examined, 2, meeting, {}, ("allreduce",)):
+    for found in pool.run(examined, 2, {}, ("allreduce",)):
         assert found.startswith("sums over") and "numbers are wrong" in found

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.testing.commands import paddock
 from paddock.testing.texts import write_squad
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "question-answering.md"
@@ -26,8 +27,7 @@ def test_the_first_minute(tmp_path: Path) -> None:
     shown = {}
     for block in (training, asking, answering):
         for command in re.findall(r"^\$ (paddock .*)$", block, re.MULTILINE):
-            words = [sys.executable, "-m", *shlex.split(command)]
-            result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=os.environ)
+            result = paddock(*shlex.split(command)[1:], cwd=tmp_path)
             assert result.returncode == 0, result.stderr
             shown[block] = result
     exact = re.findall(r"'exact_match': ([0-9.]+)", shown[training].stderr)

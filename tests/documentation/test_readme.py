@@ -16,6 +16,7 @@ import yaml
 
 from paddock.cli.main import VERBS
 from paddock.config.load import load_recipe, recipe_names
+from paddock.testing.commands import paddock
 from paddock.zoo.catalogue import catalogue
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +35,11 @@ def commands(name: str) -> list[str]:
 
 
 def execute(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = shlex.split(command)
-    assert words[0] in ("paddock", "python")
-    words[:1] = [sys.executable, *(["-m", "paddock"] if words[0] == "paddock" else [])]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=os.environ)
+    program, *words = shlex.split(command)
+    if program == "paddock":
+        return paddock(*words, cwd=folder)
+    assert program == "python"
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, env=os.environ)
 
 
 def test_every_command_of_the_readme(tmp_path: Path) -> None:

@@ -6,14 +6,12 @@ import json
 import re
 import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from paddock.errors import STOPPED
-from paddock.testing.commands import paddock
+from paddock.testing.commands import Command, paddock
 from paddock.testing.processes import wait_for
 from paddock.testing.run_directories import MadeRun
 from paddock.testing.tiny import TINY, losses
@@ -24,17 +22,15 @@ LONG = ["--steps", "100000", "--evaluate.every", "None", "--checkpoint.every", "
 
 def stopped(*words: str) -> tuple[int, str]:
     """Start a job, tell it to stop once it trains, and return its exit code and what it said."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    job = subprocess.Popen([sys.executable, "-m", "paddock", *words], **pipes)
-    try:
-        metrics = Path("runs/job/metrics.jsonl")
-        wait_for(lambda: (metrics.exists() and len(losses(metrics.parent)) > 2) or job.poll() is not None)
-        job.send_signal(signal.SIGTERM)
-        said, _ = job.communicate()
-    finally:
-        job.kill()
-        job.wait()
-    return job.returncode, said
+    with Command(*words, merged=True) as job:
+        try:
+            metrics = Path("runs/job/metrics.jsonl")
+            wait_for(lambda: (metrics.exists() and len(losses(metrics.parent)) > 2) or job.poll() is not None)
+            job.send_signal(signal.SIGTERM)
+            said, _ = job.communicate()
+        finally:
+            job.kill()
+        return job.wait(), said
 
 
 def done(*words: str) -> str:

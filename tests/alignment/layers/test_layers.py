@@ -24,6 +24,7 @@ from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError
+from paddock.testing.commands import paddock
 from paddock.testing.pool import ProcessPool
 from paddock.testing.simulated import Injection, name_modules, simulated_device, write_package
 from paddock.testing.simulated.census import operators_of
@@ -283,8 +284,7 @@ def test_what_devices_exchange_is_compared(tmp_path: Path) -> None:
     write_package(tmp_path, "npu", broken_collectives=("_reduce_scatter_base",))
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     small = [*SMALL, "--device", "npu", "--nproc-per-node", "2", "--json"]
-    command = [sys.executable, "-m", "paddock", "align", "--model", "gpt2/tiny", *small]
-    told = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    told = paddock("align", "--model", "gpt2/tiny", *small, PYTHONPATH=path)
     assert told.returncode == 7, told.stderr
     found = json.loads(told.stdout)
     assert found["culprit"] == "exchange" and not found["operators"]

@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paddock.testing.hosts.wire import Wire
 from paddock.testing.processes import is_gone
-from paddock.testing.wire import Wire
 
 NAMESPACES = Path("/run/netns")
 INTERFACE = "net0"
