@@ -14,6 +14,7 @@ import io
 import json
 import os
 import pty
+import runpy
 import signal
 import socket
 import struct
@@ -204,9 +205,7 @@ def main() -> None:
     sys.argv, sys.orig_argv = ["paddock", *words], [*PROGRAM, *words]
     sys.path.insert(0, os.getcwd())
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
-    from paddock.cli.main import main as command
-
-    command()
+    runpy.run_module("paddock", run_name="__main__", alter_sys=True)
 
 
 def _stream(number: int, mode: str) -> io.TextIOWrapper:
