@@ -271,8 +271,7 @@ def import_and_serve(modules: Sequence[str], program: Callable[[str], list[str]]
     are to do. Where no fork is as good as a new process, each becomes this program, which does it."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     parent = os.getppid()
-    # Elsewhere the system's own libraries do not bear it, nor need the driver of a vendor whose package torch imports.
-    forkable = sys.platform == "linux" and not entry_points(group="torch.backends")
+    forkable = can_fork()
     for module in modules if forkable else ():
         importlib.import_module(module)
     forkable = forkable and _has_one_thread()
@@ -282,6 +281,12 @@ def import_and_serve(modules: Sequence[str], program: Callable[[str], list[str]]
         command = program(spec)
         os.execv(command[0], command)
     return spec
+
+
+def can_fork() -> bool:
+    """Elsewhere the system's own libraries do not bear it, nor need the driver of a vendor whose package torch
+    imports."""
+    return sys.platform == "linux" and not entry_points(group="torch.backends")
 
 
 def _has_one_thread() -> bool:

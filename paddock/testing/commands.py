@@ -57,15 +57,20 @@ class Process(Protocol):
 
 
 def start(
-    words: Sequence[str], streams: tuple[int, int, int], cwd: Path | None, environment: Mapping[str, str] | None
+    words: Sequence[str],
+    streams: tuple[int, int, int],
+    cwd: Path | None,
+    environment: Mapping[str, str] | None,
+    program: Path | None = None,
 ) -> Process:
-    """`paddock` with these words, standard streams and folder, in a session of its own."""
+    """`paddock`, or another program of Python's, with these words, standard streams and folder, in a session of its
+    own."""
     variables = dict(os.environ if environment is None else environment)
     server = _server()
     stdin, stdout, stderr = streams
     if server.key[1:] != _key(variables, SAFE_PATH):
         return subprocess.Popen(
-            [*PROGRAM, *words],
+            _command(program, words),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -73,7 +78,12 @@ def start(
             env=variables,
             start_new_session=True,
         )
-    return server.fork(json.dumps(list(words)), variables, stdout, stderr, stdin, str(cwd or os.getcwd()))
+    spec = json.dumps([None if program is None else str(program), *words])
+    return server.fork(spec, variables, stdout, stderr, stdin, str(cwd or os.getcwd()))
+
+
+def _command(program: str | Path | None, words: Sequence[str]) -> list[str]:
+    return [*(PROGRAM if program is None else [sys.executable, str(program)]), *words]
 
 
 def _key(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[object, ...]:
@@ -113,18 +123,24 @@ class Command:
     """A command that runs: as much of `subprocess.Popen` as tests use. Its output is text."""
 
     def __init__(
-        self, *words: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None, merged: bool = False
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        merged: bool = False,
+        program: Path | None = None,
     ) -> None:
-        """`merged` lets it write its errors to its output."""
+        """`merged` lets it write its errors to its output; `program` is a file to run in place of `paddock`."""
         (ours, output), (also_ours, errors) = os.pipe(), os.pipe()
         with open(os.devnull, "rb") as nothing:
             streams = (nothing.fileno(), output, output if merged else errors)
-            self._process = start(words, streams, cwd, environment)
+            self._process = start(words, streams, cwd, environment, program)
         os.close(output)
         os.close(errors)
         self.stdout: IO[str] = open(ours, encoding="utf-8")  # noqa: SIM115
         self.stderr: IO[str] = open(also_ours, encoding="utf-8")  # noqa: SIM115
         self.pid = self._process.pid
+        self._said: tuple[str, str] | None = None
         self.poll, self.wait, self.send_signal = self._process.poll, self._process.wait, self._process.send_signal
 
     @property
@@ -133,13 +149,15 @@ class Command:
 
     def communicate(self) -> tuple[str, str]:
         """All that it writes, to its end."""
-        said: list[str] = []
-        reader = threading.Thread(target=lambda: said.append(self.stderr.read()))
-        reader.start()
-        output = self.stdout.read()
-        reader.join()
+        if self._said is None:
+            errors: list[str] = []
+            reader = threading.Thread(target=lambda: errors.append(self.stderr.read()))
+            reader.start()
+            output = self.stdout.read()
+            reader.join()
+            self._said = output, errors[0]
         self.wait()
-        return output, said[0]
+        return self._said
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -197,15 +215,17 @@ class AtTerminal:
 
 def main() -> None:
     """The server's side. Returns in forks alone, when the command is done."""
-    words: list[str] = json.loads(
-        fork_server.import_and_serve(IMPORTED, lambda request: [*PROGRAM, *json.loads(request)])
-    )
+    request = fork_server.import_and_serve(IMPORTED, lambda spec: _command((ours := json.loads(spec))[0], ours[1:]))
     fork_server.start = _Spare().start
     _catch_up()
-    sys.argv, sys.orig_argv = ["paddock", *words], [*PROGRAM, *words]
-    sys.path.insert(0, os.getcwd())
+    program, *words = json.loads(request)
+    sys.argv, sys.orig_argv = [program or "paddock", *words], _command(program, words)
+    sys.path.insert(0, os.path.dirname(program) if program else os.getcwd())
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
-    runpy.run_module("paddock", run_name="__main__", alter_sys=True)
+    if program:
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module("paddock", run_name="__main__", alter_sys=True)
 
 
 def _stream(number: int, mode: str) -> io.TextIOWrapper:
@@ -237,7 +257,7 @@ class _Spare:
     def start(self, options: Sequence[str], module: str) -> tuple[socket.socket, fork_server.Process]:
         """In place of the function of that name: once, and where the server would be loaded alike."""
         fork_server.start = self._start
-        if _key(os.environ) != self._key:
+        if _key(os.environ) != self._key or not fork_server.can_fork():
             return self._start(options, module)
         return self._socket, self
 

@@ -9,7 +9,6 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from paddock.cli.main import run
 from paddock.errors import STOPPED
 from paddock.telemetry.jsonl import metrics_of, read_metrics
+from paddock.testing.commands import Command
 from paddock.testing.processes import reserved_port, wait_for
 from paddock.testing.tiny import TINY, losses
 from paddock.training.remote.run import MARK
@@ -145,15 +145,14 @@ class Cluster:
     def __init__(self, folder: Path, port: int, *flags: str) -> None:
         self.run_dir = folder / "run"
         self.folder = folder
-        start = "import faulty; from paddock.cli.main import main; main()"
-        self.command = [sys.executable, "-c", start, *ARGUMENTS, "--run-dir", str(self.run_dir)]
-        self.command += ["--master-addr", "127.0.0.1", "--master-port", str(port), *flags]
-        self.launchers: list[subprocess.Popen[str]] = []
+        self.words = [*ARGUMENTS, "--run-dir", str(self.run_dir)]
+        self.words += ["--master-addr", "127.0.0.1", "--master-port", str(port), *flags]
+        self.launchers: list[Command] = []
         self.environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CLUSTER": str(folder)}
 
-    def start(self, *flags: str) -> subprocess.Popen[str]:
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        launcher = subprocess.Popen([*self.command, *flags], cwd=self.folder, env=self.environment, **pipes)  # type: ignore[call-overload]
+    def start(self, *flags: str) -> Command:
+        program = Path(FOLDER, "faulty_command.py")
+        launcher = Command(*self.words, *flags, cwd=self.folder, environment=self.environment, program=program)
         self.launchers.append(launcher)
         return launcher
 
@@ -181,7 +180,7 @@ class Cluster:
     def end(self) -> list[tuple[int, str]]:
         """Exit code and standard error of every launcher, in the order in which they were started."""
         said = [launcher.communicate()[1] for launcher in self.launchers]
-        return [(launcher.returncode, words) for launcher, words in zip(self.launchers, said, strict=True)]
+        return [(launcher.wait(), words) for launcher, words in zip(self.launchers, said, strict=True)]
 
 
 @pytest.fixture
@@ -198,7 +197,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
                 os.kill(keeper, signal.SIGKILL)
 
 
-def two(cluster: Cluster, *flags: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+def two(cluster: Cluster, *flags: str) -> tuple[Command, Command]:
     first, second = (cluster.start("--nnodes", "2", "--node-rank", str(rank), *flags) for rank in (0, 1))
     return first, second
 
@@ -302,7 +301,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def read_until(launcher: subprocess.Popen[str], words: str) -> None:
+def read_until(launcher: Command, words: str) -> None:
     """Read what a launcher says until it says this."""
     assert launcher.stderr is not None
     said = []

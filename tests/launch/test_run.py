@@ -14,6 +14,7 @@ from paddock.launch.environment import num_cores, worker_environment
 from paddock.launch.failure import WorkerFailed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
+from paddock.testing.commands import Command
 from paddock.testing.processes import is_gone, reserved_port, wait_for
 
 JOBS = "paddock.testing.jobs:"
@@ -180,12 +181,9 @@ def test_a_port_that_is_taken(tmp_path):
 
 def test_two_nodes(tmp_path):
     payload = json.dumps({"directory": str(tmp_path)})
-    command = [sys.executable, COMMAND, JOBS + "all_reduce_job", payload, str(tmp_path), "nnodes=2"]
+    words = [JOBS + "all_reduce_job", payload, str(tmp_path), "nnodes=2", "master_addr=127.0.0.1"]
     with reserved_port() as port:
-        command += ["master_addr=127.0.0.1", f"master_port={port}"]
-        nodes = [
-            subprocess.Popen([*command, f"node_rank={rank}"], stdout=subprocess.PIPE, text=True) for rank in (0, 1)
-        ]
+        nodes = [Command(*words, f"master_port={port}", f"node_rank={rank}", program=Path(COMMAND)) for rank in (0, 1)]
         assert [node.communicate()[0] for node in nodes] == ["rank 0 sum 3\n", ""]
     assert [node.returncode for node in nodes] == [0, 0]
 
@@ -193,16 +191,16 @@ def test_two_nodes(tmp_path):
 def test_two_pods_of_kubernetes(tmp_path):
     """Kubeflow's operator tells a pod its RANK and a WORLD_SIZE, as torchrun would a process."""
     payload = json.dumps({"directory": str(tmp_path)})
-    command = [sys.executable, COMMAND, JOBS + "all_reduce_job", payload, str(tmp_path), "nnodes=2"]
+    words = [JOBS + "all_reduce_job", payload, str(tmp_path), "nnodes=2", "master_addr=localhost"]
     with reserved_port() as port:
-        command += ["master_addr=localhost", f"master_port={port}"]
         pod = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
         nodes = [
-            subprocess.Popen(
-                [*command, f"node_rank={rank}"],
-                stdout=subprocess.PIPE,
-                text=True,
-                env=os.environ | pod | {"RANK": str(rank)},
+            Command(
+                *words,
+                f"master_port={port}",
+                f"node_rank={rank}",
+                program=Path(COMMAND),
+                environment=os.environ | pod | {"RANK": str(rank)},
             )
             for rank in (0, 1)
         ]

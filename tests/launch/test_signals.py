@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -12,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from paddock.launch.stop import STOPPING
+from paddock.testing.commands import Command
 from paddock.testing.processes import is_gone, reserved_port, wait_for
 
-COMMAND = str(Path(__file__).with_name("command.py"))
+COMMAND = Path(__file__).with_name("command.py")
 STARTED = "starting 2 processes\n"
 
 
@@ -25,10 +25,9 @@ def stepping(directory, **payload):
 @contextmanager
 def launched(job, directory, **payload):
     """A launcher of two such jobs, once both have left their process ids."""
-    command = [sys.executable, COMMAND, f"paddock.testing.jobs:{job}"]
-    command += [json.dumps({"directory": str(directory), **payload}), str(directory), "nproc_per_node=2"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    launcher = subprocess.Popen(command, env=os.environ | {"TMPDIR": str(directory)}, **pipes)
+    words = [f"paddock.testing.jobs:{job}", json.dumps({"directory": str(directory), **payload}), str(directory)]
+    environment = os.environ | {"TMPDIR": str(directory)}
+    launcher = Command(*words, "nproc_per_node=2", program=COMMAND, environment=environment)
     try:
         files = [directory / f"rank{rank}.pid" for rank in (0, 1)]
         wait_for(lambda: all(file.exists() for file in files) or launcher.poll() is not None)
@@ -85,12 +84,10 @@ def test_a_job_without_a_stop_request_just_ends(number, code, tmp_path):
 @pytest.mark.parametrize(("plain", "said"), [(False, STOPPING + "\n"), (True, "")])
 def test_a_node_without_rank_0_answers_for_itself(plain, said, tmp_path):
     payload = {"directory": str(tmp_path)} | ({"plain": True} if plain else {})
-    command = [sys.executable, COMMAND, "paddock.testing.jobs:stepping_job", json.dumps(payload), str(tmp_path)]
+    words = ["paddock.testing.jobs:stepping_job", json.dumps(payload), str(tmp_path)]
     with reserved_port() as port:
-        command += [f"master_port={port}", "master_addr=127.0.0.1", "nnodes=2"]
-        nodes = [
-            subprocess.Popen([*command, f"node_rank={rank}"], stderr=subprocess.PIPE, text=True) for rank in (0, 1)
-        ]
+        words += [f"master_port={port}", "master_addr=127.0.0.1", "nnodes=2"]
+        nodes = [Command(*words, f"node_rank={rank}", program=COMMAND) for rank in (0, 1)]
         try:
             files = [tmp_path / f"rank{rank}.pid" for rank in (0, 1)]
             wait_for(lambda: all(file.exists() for file in files) or any(node.poll() is not None for node in nodes))
