@@ -52,6 +52,7 @@ def same(run_dir: Path, right: Path) -> None:
         assert losses(run_dir, name) == pytest.approx(losses(right, name), rel=1e-5), name
 
 
+@pytest.mark.slow
 def test_a_slow_network_changes_nothing(trained_run: Path, tmp_path: Path) -> None:
     with hosts(2, ipv6=True, delay=0.02, rate="50mbit") as machines:
         on_hosts(machines, tmp_path, "train", *TINY, "--run-dir", "run", *TENSOR_AND_PIPELINE, each=2)
@@ -171,6 +172,7 @@ def writing(model: Path, *others: str) -> list[str]:
     return ["generate", str(model), *prompts, "--max-new-tokens", "8", "--device", "cpu", *others]
 
 
+@pytest.mark.slow
 def test_text_is_written_across_machines(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(writing(trained_run)) == 0
     alone = capsys.readouterr().out

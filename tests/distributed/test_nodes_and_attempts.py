@@ -78,6 +78,7 @@ def test_simulated_nodes_give_the_losses_of_one_process(trained_run: Path, tmp_p
     assert (processes["nproc_per_node"], processes["nnodes"]) == (1, 2)
 
 
+@pytest.mark.slow
 def test_an_error_of_simulated_nodes_is_told_with_its_exit_code(tmp_path: Path) -> None:
     bad = ["--optimizer.lr", "1e30", "--optimizer.clip", "None", "--schedule.warmup", "0", "--checkpoint.every", "None"]
     done = paddock("train", *TINY, *bad, "--simulate-nodes", "2", cwd=tmp_path)

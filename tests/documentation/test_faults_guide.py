@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from paddock.telemetry.jsonl import metrics_of, read_metrics
+from paddock.testing.commands import Command
 from paddock.testing.processes import is_gone, wait_for
 from paddock.testing.tiny import losses
 
@@ -23,13 +24,16 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
 
 
-def start(command: str, folder: Path) -> subprocess.Popen[str]:
+def start(command: str, folder: Path) -> Command | subprocess.Popen[str]:
     """A command of the guide, with variables before it if it has some."""
     words = shlex.split(command)
     variables = dict([words.pop(0).split("=")]) if "=" in words[0] else {}
-    program = {"paddock": [sys.executable, "-m", "paddock"], "python": [sys.executable]}[words[0]]
+    program = words.pop(0)
+    if program == "paddock":
+        return Command(*words, cwd=folder, environment=os.environ | variables)
+    assert program == "python"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*program, *words[1:]], cwd=folder, env=os.environ | variables, **pipes)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen([sys.executable, *words], cwd=folder, env=os.environ | variables, **pipes)  # type: ignore[call-overload, no-any-return]
 
 
 def command_with(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from paddock.launch.watchdog.heartbeat import (
 )
 from paddock.launch.watchdog.watch import STOPPED_AFTER, Watchdog, watching
 from paddock.parallel.world import World
+from paddock.testing.commands import paddock
 from paddock.testing.processes import is_gone
 from paddock.testing.tiny import TINY
 
@@ -351,10 +351,8 @@ def train_with(callback: str, folder: Path, *flags: str) -> subprocess.Completed
     (folder / "stuck.py").write_text(MODULE)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: stuck\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text(ENTRIES)
-    command = [sys.executable, "-m", "paddock", "train", *TINY, "--run-dir", str(folder / "run"), *flags]
-    command += ["--train.callbacks", callback, "--evaluate.every", "None"]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    words = ["train", *TINY, "--run-dir", str(folder / "run"), *flags]
+    return paddock(*words, "--train.callbacks", callback, "--evaluate.every", "None", PYTHONPATH=str(folder))
 
 
 def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:

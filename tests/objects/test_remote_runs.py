@@ -7,8 +7,6 @@ import math
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +21,7 @@ from paddock.errors import ConfigError
 from paddock.objects import store
 from paddock.objects.address import Address
 from paddock.objects.store import Store
+from paddock.testing.commands import Command
 from paddock.testing.object_server import SECRET, Fault, ObjectServer
 from paddock.testing.processes import wait_for
 from paddock.testing.tiny import TINY, losses
@@ -244,8 +243,8 @@ def test_a_kill_in_the_middle_of_an_upload_leaves_the_checkpoint_before(
         return None
 
     server.fault = stay
-    command = [sys.executable, "-m", "paddock", "train", *TINY, "--run-dir", RUN]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **server.environment()}) as process:
+    environment = {**os.environ, **server.environment()}
+    with Command("train", *TINY, "--run-dir", RUN, environment=environment) as process:
         wait_for(lambda: reached.is_set() or process.poll() is not None)
         assert reached.is_set()
         process.send_signal(signal.SIGKILL)
@@ -268,10 +267,8 @@ def test_ctrl_c_at_the_end_leaves_the_rest_here_and_says_so(server: ObjectServer
             over.wait()
 
     server.fault = stay
-    command = [sys.executable, "-m", "paddock", "train", *TINY, "--run-dir", RUN]
     environment = {**os.environ, **server.environment()}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stderr is not None
+    with Command("train", *TINY, "--run-dir", RUN, environment=environment) as process:
         said = ""
         for line in process.stderr:
             said += line
