@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import IO, Protocol, Self
 
 from paddock.launch import fork_server
+from paddock.launch.environment import num_cores
 
 IMPORTED = (
     *fork_server.IMPORTED,
@@ -65,7 +66,7 @@ def start(
 ) -> Process:
     """`paddock`, or another program of Python's, with these words, standard streams and folder, in a session of its
     own."""
-    variables = dict(os.environ if environment is None else environment)
+    variables = _share_of_cores() | dict(os.environ if environment is None else environment)
     server = _server()
     stdin, stdout, stderr = streams
     if server.key[1:] != _key(variables, SAFE_PATH):
@@ -84,6 +85,13 @@ def start(
 
 def _command(program: str | Path | None, words: Sequence[str]) -> list[str]:
     return [*(PROGRAM if program is None else [sys.executable, str(program)]), *words]
+
+
+def _share_of_cores() -> dict[str, str]:
+    """Of a command that runs beside other tests: threads that wait for a core, and for each other, are slower than
+    one alone."""
+    beside = os.environ.get("PYTEST_XDIST_WORKER_COUNT")
+    return {} if beside is None else {THREADS: str(max(1, num_cores() // int(beside)))}
 
 
 def _key(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[object, ...]:

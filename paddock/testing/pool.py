@@ -38,7 +38,7 @@ PATIENCE = 1500.0
 """Seconds that one piece of work may take before the pool gives it up."""
 GRACE = 60.0
 """Seconds that the others get to say what they saw, once one process has failed."""
-MANY_THREADS = 20
+MANY_THREADS = 40
 """In a process. Every group that work made leaves some behind, which wake a hundred times a second for ever: with two
 hundred of them, processes that wait for work take a tenth of a core each. Such a pool starts anew."""
 

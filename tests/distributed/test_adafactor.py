@@ -45,7 +45,7 @@ def alone(pool_of: PoolOf) -> Trace:
     return found
 
 
-@pytest.mark.parametrize("processes", [pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_layouts_agree(pool_of: PoolOf, alone: Trace, processes: int) -> None:
     recipe, names = recipe_with(), LAYOUTS[processes]
     recipes = [with_layout(recipe, name).to_dict() for name in names]

@@ -74,7 +74,7 @@ def test_layouts_agree(pool_of: PoolOf, cache: str, alone: dict[str, Trace], tas
     assert disagreements(pool_of(processes), task, cache, OFTEN[task][processes], alone[task]) == []
 
 
-@pytest.mark.parametrize("mode", ["selective", "full"])
+@pytest.mark.parametrize("mode", ["selective", pytest.param("full", marks=pytest.mark.slow)])
 def test_recomputing_changes_nothing(pool_of: PoolOf, cache: str, alone: dict[str, Trace], mode: str) -> None:
     task = "question_answering"
     layouts = ["dp2,shard=parameters", "tp2,sequence=true"]

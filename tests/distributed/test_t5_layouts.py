@@ -52,7 +52,7 @@ def test_some_layouts_agree(pool_of: PoolOf, alone: dict[str, Trace], kind: str,
     assert disagreements(pool_of(processes), kind, chosen, alone[kind]) == []
 
 
-@pytest.mark.parametrize("mode", ["selective", "full"])
+@pytest.mark.parametrize("mode", ["selective", pytest.param("full", marks=pytest.mark.slow)])
 def test_recomputing_changes_nothing(pool_of: PoolOf, alone: dict[str, Trace], mode: str) -> None:
     layouts = ["dp2,shard=parameters", "tp2,sequence=true", "pp2,schedule=interleaved"]
     names = [f"{layout},recompute={mode}" for layout in layouts]

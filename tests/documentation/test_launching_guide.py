@@ -50,6 +50,7 @@ def test_the_guide_runs(
     assert kinds == ["PyTorchJob", "TrainJob"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(why_no_hosts() is not None, reason=why_no_hosts() or "")
 def test_machines_find_their_places_in_a_list(trained_run: Path, tmp_path: Path) -> None:
     (text,) = (text for text in blocks(GUIDE, "") if text.startswith("host0$"))

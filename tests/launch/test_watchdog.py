@@ -380,6 +380,7 @@ def test_a_frozen_rank_is_named_and_ended(tmp_path: Path) -> None:
     assert host and is_gone(pid)
 
 
+@pytest.mark.slow
 def test_one_process_that_hangs_ends_with_its_stacks(tmp_path: Path) -> None:
     done = train_with("Hangs", tmp_path, "--train.hang-timeout", "15")
     assert done.returncode == 6, done.stderr

@@ -80,6 +80,8 @@ class Host:
 
     def kill(self) -> None:
         """End all that runs here at once, as a power cut would; what is on its disks stays."""
+        for process in self.processes:  # one that has just been started may still be on its way here
+            process.kill()
         while alive := [pid for pid in self.pids() if not is_gone(pid)]:
             for pid in alive:
                 _kill(pid)
