@@ -7,10 +7,12 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from paddock.cli.main import run
 from paddock.testing.hosts import why_no_hosts
@@ -33,6 +35,26 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several test processes share the core
 for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+class FilesAndProcesses(LoadFileScheduling):
+    """Each test process takes a file at a time; one takes all tests of `tests/distributed`. Processes that wait for
+    each other take many times as long where others' processes take the cores in turns with them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return PROCESSES if nodeid.startswith(PROCESSES) else super()._split_scope(nodeid)
+
+
+PROCESSES = "tests/distributed/"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndProcesses:
+    return FilesAndProcesses(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They begin first, since they take longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(PROCESSES))
 
 
 def pytest_runtest_setup() -> None:
