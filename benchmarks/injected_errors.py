@@ -32,7 +32,7 @@ from paddock.alignment.layers.alignment import LayerAlignment, align_layers
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.devices import adapter_named
-from paddock.errors import NumericsError
+from paddock.errors import DataError, NumericsError
 from paddock.jobs.train import train
 from paddock.launch.options import LaunchOptions
 from paddock.testing.simulated import Injection, name_modules, simulated_device
@@ -149,14 +149,24 @@ def drift(count: int, draw: random.Random, places: Sequence[tuple[str, str, Any]
                 shutil.rmtree(here, ignore_errors=True)
                 continue
             number += 1
-            found = compare_runs(read_run(str(here)), read_run(str(reference)), Settings())
+            aligned = _aligned(here, reference)
             last, right = losses(here)[-1:], losses(reference)[-1]
             ended = len(losses(here)) == len(losses(reference)) and math.isfinite(last[0])
             if not ended or abs(last[0] / right - 1) > 0.01:
-                moved, told = moved + 1, told + (not found.aligned)
-                if found.aligned:
+                moved, told = moved + 1, told + (not aligned)
+                if aligned:
                     print(f"drift {number}: {injection}: {last} beside {right}", file=sys.stderr, flush=True)
     return moved, told
+
+
+def _aligned(here: Path, reference: Path) -> bool:
+    """The verdict of `paddock align`. A run whose first step gave no number has nothing to compare: an error."""
+    try:
+        return compare_runs(read_run(str(here)), read_run(str(reference)), Settings()).aligned
+    except DataError:
+        if losses(here):
+            raise
+        return False
 
 
 def _train(device: str, injections: Sequence[Injection], run_dir: Path) -> bool:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from textwrap import TextWrapper
 from typing import Any, TextIO, cast
 
 from paddock.process import is_ours
@@ -19,16 +22,27 @@ READER_IS_GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EBADF)
 """What a pipe without a reader says, what a terminal says that was closed, a log file on a full disk, and a stream that
 this program was started with and that something in it has closed."""
 
+MARKS = re.compile(r"^(error:|  why:|  fix:)", re.MULTILINE)
+"""How the parts of an error begin."""
+REMARKS = ("note: ", "warning: ", "prepared ")
+"""How lines begin that may be longer than a terminal is wide."""
+UNBROKEN = re.compile(r"`[^`]*`|\bpaddock [a-z][^;,]*")
+"""What somebody may want to copy from an error: commands stay in one piece."""
+
 
 class LastingStream:
-    """A text stream that is mute from the moment on at which its reader has gone."""
+    """A text stream that is mute from the moment on at which its reader has gone. On a terminal, remarks are broken
+    between words."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_mute = False
 
     def write(self, text: str) -> int:
-        self._attempt(self._stream.write, text)
+        words = text
+        if text.startswith(REMARKS) and self._stream.isatty():
+            words = broken_between_words(text, shutil.get_terminal_size().columns)
+        self._attempt(self._stream.write, words)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -51,6 +65,19 @@ class LastingStream:
             self._is_mute = True
             if is_ours():  # else its owner will meet the same error, and must decide himself
                 lead_nowhere(self._stream)
+
+
+def broken_between_words(text: str, columns: int) -> str:
+    """Lines that are too long for a terminal broken between words, each part beneath the one before."""
+    lines = []
+    for line in text.splitlines():
+        mark = MARKS.match(line)
+        behind = " " * (len(mark[0]) + 1 if mark else len(line) - len(line.lstrip()))
+        breaks = TextWrapper(columns, subsequent_indent=behind, break_long_words=False, break_on_hyphens=False)
+        whole = UNBROKEN.sub(lambda found: found[0].replace(" ", "\0"), line)
+        lines += [line] if len(line) <= columns else breaks.wrap(whole)
+    end = "\n" if text.endswith("\n") else ""
+    return "\n".join(lines).replace("\0", " ") + end
 
 
 @contextmanager

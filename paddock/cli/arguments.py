@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
@@ -174,3 +175,8 @@ def alias_page() -> str:
         lines += ["", "shorthands:" if system.name == "Paddock" else f"flags of {system.name} that work here too:"]
         lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in system.aliases]
     return "\n".join(lines)
+
+
+def room_in_terminal() -> int | None:
+    """Columns of the terminal that results go to; None where they go elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

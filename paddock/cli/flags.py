@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from textwrap import wrap
+from typing import Annotated, Any
 
 import tyro
 from pydantic import BaseModel
 
-from paddock.cli.arguments import HELP_FLAGS, alias_page, parse
+from paddock.cli.arguments import HELP_FLAGS, alias_page, parse, room_in_terminal
 from paddock.cli.mirror import documentation
 from paddock.config.flags import SYSTEMS
 from paddock.config.foreign import idle_keys
@@ -20,6 +21,9 @@ from paddock.errors import ConfigError, nearest
 
 EXAMPLES = ("gpt2/tiny", "bert/tiny", "bert/base-uncased-squad", "t5/tiny", "t5/reverse", "resnet/tiny-synthetic")
 """Recipes that have all fields of all families and tasks between them."""
+MEANING = 41
+"""The column in which it begins."""
+UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def main(arguments: list[str]) -> None:
             f'no system that is known here has "{options.word}"',
             fix=nearest(options.word, known) or "look at all of them: paddock flags",
         )
-    print(json.dumps([asdict(row) for row in found]) if options.json else _page(found))
+    print(json.dumps([asdict(row) for row in found]) if options.json else _page(found, room_in_terminal()))
 
 
 def _plain(text: str) -> str:
@@ -103,10 +107,14 @@ def _fields(recipe: Recipe) -> Iterator[Row]:
                 yield Row("Paddock", (flag,), texts.get(inside, ""))
 
 
-def _page(rows: list[Row]) -> str:
-    """The rows, system by system."""
+def _page(rows: list[Row], room: int | None) -> str:
+    """The rows, system by system; where there is little room, what they mean is broken between words."""
     lines: list[str] = []
+    behind = " " * (MEANING if room is None or room > 2 * MEANING else 6)
     for system in dict.fromkeys(row.system for row in rows):
         lines += ([""] if lines else []) + [f"{system}:"]
-        lines += [f"  {' '.join(row.flags):<38} {row.means}" for row in rows if row.system == system]
+        for row in rows:
+            if row.system == system:
+                line = f"  {' '.join(row.flags):<{MEANING - 3}} {row.means}"
+                lines += [line] if room is None else wrap(line, room, subsequent_indent=behind, **UNBROKEN)
     return "\n".join(lines)

@@ -6,18 +6,16 @@ import errno
 import gc
 import json
 import os
-import re
 import shutil
 import sys
 from importlib import import_module
-from textwrap import TextWrapper
 
 from paddock import __version__
 from paddock.cores import begin_watching
 from paddock.errors import ConfigError, DataError, UserError, did_you_mean, shown
 from paddock.phases import is_live, is_main_process
 from paddock.process import claim, leave, machine_lacks
-from paddock.streams import lead_nowhere, open_closed_streams, outliving_readers
+from paddock.streams import MARKS, broken_between_words, lead_nowhere, open_closed_streams, outliving_readers
 
 VERBS = {
     "train": "train the model of a recipe",
@@ -50,10 +48,7 @@ REFUSED_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, err
 TAKE_RECIPES = ("train", "resume", "evaluate", "benchmark")
 INTERRUPTED = 130
 """The exit code of what Ctrl-C ended, as shells have it."""
-MARKS = re.compile(r"^(error:|  why:|  fix:)", re.MULTILINE)
 COLOURS = {"error:": "\x1b[1;31m", "why:": "\x1b[33m", "fix:": "\x1b[32m"}
-UNBROKEN = re.compile(r"`[^`]*`|\bpaddock [a-z][^;,]*")
-"""What somebody may want to copy from an error: commands stay in one piece."""
 NARROWEST, WIDEST = 40, 400
 """Columns that pages are laid out for: in a few, the library that breaks their lines never comes to an end."""
 
@@ -154,24 +149,12 @@ def report(error: UserError, as_json: bool = False) -> None:
         print(trace.rstrip(), file=sys.stderr)
     text = f"error: {error}"
     if is_live():
-        text = _at_words(text, shutil.get_terminal_size().columns)
+        text = broken_between_words(text, shutil.get_terminal_size().columns)
     if is_live() and not os.environ.get("NO_COLOR"):
         text = MARKS.sub(lambda mark: f"{COLOURS[mark[0].strip()]}{mark[0]}\x1b[0m", text)
     print(text, file=sys.stderr)
     if as_json and not error.follows_result:
         _print_json(error, error.exit_code)
-
-
-def _at_words(text: str, columns: int) -> str:
-    """Lines that are too long for a terminal broken between words, each part beneath the one before."""
-    lines = []
-    for line in text.splitlines():
-        mark = MARKS.match(line)
-        behind = " " * (len(mark[0]) + 1 if mark else len(line) - len(line.lstrip()))
-        breaks = TextWrapper(columns, subsequent_indent=behind, break_long_words=False, break_on_hyphens=False)
-        whole = UNBROKEN.sub(lambda found: found[0].replace(" ", "\0"), line)
-        lines += [line] if len(line) <= columns else breaks.wrap(whole)
-    return "\n".join(lines).replace("\0", " ")
 
 
 def _print_json(error: UserError, code: int) -> None:

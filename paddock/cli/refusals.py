@@ -86,7 +86,11 @@ class Page:
                 is_text = os.path.isfile(value) and f"{name}.source" in section
                 raise ConfigError(what, fix=f"set {path} {value}" + (f" {name}.source text" if is_text else ""))
             raise ConfigError(what, why=f"{name.removeprefix('--')} is a section: {' '.join(section)}", fix=see)
-        own = [flag for flag in self.flags if flag.rpartition(".")[2] == name.removeprefix("--")]
+        _, dot, last = name.removeprefix("--").rpartition(".")
+        other = sorted(flag for flag in self.flags if dot and flag.startswith(f"--{last}."))
+        if other:
+            raise ConfigError(what, why=f"{last} is a section of its own: {' '.join(other)}", fix=see)
+        own = [flag for flag in self.flags if flag.rpartition(".")[2] in (last, f"--{last}")]
         own = own or [flag for flag in self._everything() if flag.startswith(f"{name}-")]
         if own:
             raise ConfigError(what, fix=f"did you mean {' or '.join(own)}? {see}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal
 from paddock.errors import ConfigError, did_you_mean
 from paddock.telemetry import format as show
 
@@ -183,8 +183,7 @@ def list_(arguments: list[str]) -> None:
     if options.json:
         print(json.dumps([run.to_dict() for run in found], ensure_ascii=False))
     elif found:
-        room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print(list_page(found, room))
+        print(list_page(found, room_in_terminal()))
     else:
         where, asks = " or ".join(places_of_runs(options.folders)), options.state or options.recipe
         print(f"there is no run in {where}" + (" of that kind" if asks else ""), file=sys.stderr)

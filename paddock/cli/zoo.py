@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal
 from paddock.errors import ConfigError, bad_value, did_you_mean
 from paddock.telemetry.format import count
 
@@ -193,6 +193,7 @@ def overview() -> str:
 def show_list(arguments: list[str]) -> None:
     """Print the recipes that were asked for."""
     options = parse(ListOptions, "zoo list", arguments)
+    from paddock.reporting.text import table
     from paddock.zoo.catalogue import catalogue
 
     everything = catalogue()
@@ -209,7 +210,7 @@ def show_list(arguments: list[str]) -> None:
         (
             entry.recipe.name,
             entry.recipe.task,
-            f"{count(entry.recipe.parameters):>6}",
+            count(entry.recipe.parameters),
             entry.layouts() or "–",
             " ".join(entry.named("device")) or "–",
             entry.headline() or "–",
@@ -217,10 +218,8 @@ def show_list(arguments: list[str]) -> None:
         )
         for entry in entries
     ]
-    head = ("recipe", "task", "  size", "layouts proven", "devices aligned", "result", "also called")
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    head = ("recipe", "task", "size", "layouts proven", "devices aligned", "result", "also called")
+    print("\n".join(table([head, *rows], right=(2,), expendable=(6, 4, 3, 5), room=room_in_terminal())))
 
 
 def show_one(arguments: list[str]) -> None:

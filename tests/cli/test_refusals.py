@@ -29,6 +29,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
         (["train", "gpt2/tiny", "--num-layer", "20"], "there is no flag --num-layer", '"--num-layers"'),
         (["train", "gpt2/tiny", "--train.stpes", "20"], "--train.stpes", '"--train.steps"'),
         (["train", "gpt2/tiny", "--heads", "4"], "there is no flag --heads", "--model.heads"),
+        (["train", "gpt2/tiny", "--train.lr", "1"], "there is no flag --train.lr", "did you mean --optimizer.lr?"),
+        (["train", "gpt2/tiny", "--train.precision", "float16"], "no flag --train.precision", "--precision.compute"),
         (["train", "gpt2/tiny", "--nproc", "4"], "there is no flag --nproc", "--nproc-per-node"),
         (["train", "gpt2/tiny", "--batch", "4"], "there is no flag --batch", "--help"),
         (["train", "gpt2/tiny", "--data", "my.txt"], "there is no flag --data", "--data.path my.txt"),

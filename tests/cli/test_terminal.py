@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from paddock.telemetry.terminal import CONTROL
-from paddock.testing.commands import AtTerminal
+from paddock.testing.commands import AtTerminal, paddock
 from paddock.testing.tiny import TINY
 
 ERASE = "\x1b[K"
@@ -40,3 +42,23 @@ def test_training_shows_a_card_a_bar_and_an_end(tmp_path: Path) -> None:
     assert "6/6" in shown and "tokens/s" in shown and "━" in shown
     assert all(f"{words} …" in shown for words in ("starting", "preparing data", "building the model"))
     assert "done" in shown and f"paddock generate {tmp_path / 'run'}" in re.sub(r"\s+", " ", shown)
+
+
+@pytest.mark.parametrize("words", [("zoo", "list"), ("flags", "zero")])
+def test_pages_fit_a_narrow_terminal(words: tuple[str, str]) -> None:
+    command = AtTerminal(words, columns=60)
+    lines = b"".join(command).decode().replace("\r\n", "\n").rpartition(ERASE)[2].splitlines()
+    assert command.code == 0 and len(lines) > 10
+    assert max(map(len, lines)) <= 60
+
+
+def test_remarks_are_broken_between_words(tmp_path: Path) -> None:
+    """Where nobody looks at a terminal they stay in one line."""
+    (tmp_path / "my.txt").write_text("A first line.\nA second one.\n")
+    words = ["train", *TINY, "--data.source", "text", "--data.path", "my.txt", "--steps", "2"]
+    shown = b"".join(AtTerminal(words, columns=60, cwd=tmp_path)).decode()
+    [remark] = re.findall(r"^.*(prepared 2 documents[^/]*kept in)", shown.replace("\r\n", "\n"), re.MULTILINE)
+    assert "\n" in remark and all(len(line) <= 60 for line in remark.splitlines())
+    assert re.search(r"\(--data.document file: a file each\): \d+ tokens, kept in$", " ".join(remark.split()))
+    (tmp_path / "my.txt").write_text("A first line.\nA third one.\n")
+    assert ", a line each (--data.document file: a file each): " in paddock(*words, cwd=tmp_path).stderr
