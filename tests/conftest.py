@@ -48,6 +48,7 @@ class FilesAndProcesses(LoadFileScheduling):
 PROCESSES = "tests/distributed/"
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndProcesses:
     return FilesAndProcesses(config, log)
 
