@@ -28,7 +28,14 @@ class Flag:
     several: bool = False
     """Whether it takes all the words up to the next flag."""
     needed: bool = False
-    """Whether there must be one; a flag of which there are several spellings says so of none."""
+    """Whether there must be one; the first of several spellings says so."""
+    also: tuple[str, ...] = ()
+    """Its other spellings."""
+
+    @property
+    def spellings(self) -> set[str]:
+        """All of them, with dashes alone."""
+        return {one.replace("_", "-") for one in (self.name, *self.also)}
 
     @property
     def choices(self) -> list[str]:
@@ -70,7 +77,7 @@ def _spellings(prefix: str, own: str, kind: Any, extras: tuple[Any, ...], needed
     several = any(get_origin(member) is tuple for member in kinds)
     several = several or any(getattr(extra, "nargs", None) == "*" for extra in extras)
     aliases = [alias for extra in extras for alias in getattr(extra, "aliases", None) or ()]
-    yield Flag(name, kinds, several, needed and not aliases)
+    yield Flag(name, kinds, several, needed, tuple(aliases))
     yield from (Flag(alias, kinds, several) for alias in aliases)
 
 

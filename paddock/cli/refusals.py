@@ -45,7 +45,7 @@ class Page:
                 position = self._check_flag(word, arguments, position)
             else:
                 rest.append(word)
-        needed = [flag.name for flag in self.flags.values() if flag.needed and flag.name not in given]
+        needed = [flag.name for flag in self.flags.values() if flag.needed and given.isdisjoint(flag.spellings)]
         self._check_words(rest, needed)
 
     def _check_flag(self, word: str, arguments: Sequence[str], position: int) -> int:

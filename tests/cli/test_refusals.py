@@ -48,6 +48,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
         (["generate", "m", "--seed", "x"], "--seed = x", "a whole number"),
         (["generate", "m", "--temperature", "hot"], "--temperature = hot", "a number"),
         (["data", "merge", "a", "b"], "paddock data merge needs --output-prefix", "--help"),
+        (["preprocess", "--input", "x", "--output-prefix", "y"], "paddock preprocess needs --tokenizer-type", "--help"),
         (["preprocess", "--inptu", "x"], "there is no flag --inptu", '"--input"'),
         (["doctor", "--jsn"], "there is no flag --jsn", '"--json"'),
         (["zoo", "list", "--taks", "x"], "there is no flag --taks", '"--task"'),
