@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -46,9 +45,12 @@ class Launcher(Document):
         return f"process {self.pid} of {self.host}"
 
 
-@cache
+_ID = uuid4().hex
+"""Tells apart processes that have one number, in containers of one host; the same in every thread."""
+
+
 def _me() -> Launcher:
-    return Launcher(host=socket.gethostname(), pid=os.getpid(), id=uuid4().hex)
+    return Launcher(host=socket.gethostname(), pid=os.getpid(), id=_ID)
 
 
 def join_job(

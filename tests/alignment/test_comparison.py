@@ -17,6 +17,7 @@ from paddock.alignment.comparison.errors import curve_errors, error_of
 from paddock.alignment.comparison.logged import LoggedRun, read_run
 from paddock.alignment.comparison.report import report_page
 from paddock.alignment.comparison.runs import RunComparison, Settings, compare_runs
+from paddock.alignment.comparison.text import comparison_text
 from paddock.errors import CheckFailed, ConfigError, DataError
 from paddock.telemetry.records import encode_record, plain
 
@@ -179,6 +180,19 @@ def test_runs_without_a_common_step() -> None:
     found = compare(logged("a", steps=range(1, 10)), logged("b", steps=range(20, 30)))
     assert not found.aligned and found.errors is None
     assert found.alarms == ("the runs have no step in common: a has steps 1 to 9, b steps 20 to 29",)
+
+
+@pytest.mark.parametrize("loss", [(), ("train.loss",)])
+def test_a_run_of_ours_that_gave_no_number_is_not_aligned(loss: tuple[str, ...]) -> None:
+    broken = LoggedRun("broken", "a Paddock run", asked_steps=STEPS, is_directory=True)
+    for pair in ((broken, logged("b", steps=range(1, 9))), (logged("a"), broken), (broken, broken)):
+        found = compare(*pair, loss=loss)
+        assert "broken broke off before its first step gave a number" in found.alarms
+        assert not found.aligned and found.errors is None
+        assert not any("counts its steps" in note for note in found.notes)
+        assert "broke off" in comparison_text(found) and "broke off" in report_page(found)
+    with pytest.raises(DataError, match="has no metrics"):  # of another's log that cannot be known
+        compare(LoggedRun("log", "a test"), logged("b"))
 
 
 def test_counting_from_0_and_from_1() -> None:

@@ -55,6 +55,9 @@ def length_alarms(
 ) -> Iterator[str]:
     """Runs that have no step in common, or did not get as far as they were to, or as the other one."""
     (a, b), (loss_a, loss_b) = runs, losses
+    if broken := [run.name for run in runs if not run.series]:
+        yield from (f"{name} broke off before its first step gave a number" for name in broken)
+        return
     if not loss_a.keys() & loss_b.keys():
         yield f"the runs have no step in common: {a.name} has {_span(loss_a)}, {b.name} {_span(loss_b)}"
         return
@@ -92,7 +95,7 @@ def notes_of(
     for name, lonely in lonely_metrics(a, b).items():
         if lonely:
             yield f"only {name} has {', '.join(lonely[:8])}"
-    if not metrics:
+    if not metrics and all(losses):
         yield "they have no final metric in common: the losses alone are compared"
 
 

@@ -28,7 +28,10 @@ def find_metric(run: LoggedRun, names: Sequence[str]) -> str | None:
 
 
 def find_loss(run: LoggedRun, wanted: str | None) -> str:
-    """The metric that is the training loss: the one that is wanted, or the one that is called so."""
+    """The metric that is the training loss: the one that is wanted, or the one that is called so. A run of ours that
+    broke off in its first step does not have it."""
+    if run.is_directory and not run.series:
+        return wanted or LOSSES[0]
     if wanted is not None:
         found = find_metric(run, [wanted])
         if found is None:
@@ -96,7 +99,7 @@ def common_axes(
     runs: tuple[LoggedRun, LoggedRun], names: tuple[str, str], per_epoch: int | None, offset: int | None
 ) -> Axes:
     """How the steps of two logs are counted. `per_epoch` and `offset` are what the user says of that, if anything."""
-    positions = [list(run.series[name]) for run, name in zip(runs, names, strict=True)]
+    positions = [list(run.series.get(name, {})) for run, name in zip(runs, names, strict=True)]
     anew = [counts_anew(one) for one in positions]
     notes = []
     if per_epoch is not None and not any(anew):
@@ -110,7 +113,7 @@ def common_axes(
     ]
     begins = [_first(axis, one) for axis, one in zip(axes, positions, strict=True)]
     shifts = [0, offset or 0]
-    if offset is None and sorted(begins) == [0, 1]:
+    if offset is None and all(positions) and sorted(begins) == [0, 1]:
         shifts = [int(begin == 0) for begin in begins]
         zero, one = (runs[begins.index(number)].name for number in (0, 1))
         notes.append(

@@ -62,6 +62,8 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     rank: int | None = None
     """The process whose records these are, where records say so."""
+    is_directory: bool = False
+    """Whether it is a run directory of ours, so that what its metrics mean is known even where it has none."""
 
     def add(self, record: Record) -> None:
         """Take what a record says."""
@@ -143,7 +145,7 @@ def _run_directory(name: str, path: Path) -> LoggedRun:
             run.asked_steps = run.facts.get("train.steps")
         run.remarks += _changes_on_the_way(path)
     run = _read_log(run, path / METRICS)
-    run.form = "a Paddock run"
+    run.form, run.is_directory = "a Paddock run", True
     return run
 
 

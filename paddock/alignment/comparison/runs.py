@@ -182,7 +182,7 @@ def _alarms(
 
 def _curves(runs: Runs, names: tuple[str, str], axes: Axes, last: int | None) -> tuple[Curve, Curve]:
     (a, b), (name_a, name_b) = runs, names
-    return axes.a.curve(a.series[name_a], last), axes.b.curve(b.series[name_b], last)
+    return axes.a.curve(a.series.get(name_a, {}), last), axes.b.curve(b.series.get(name_b, {}), last)
 
 
 def _norm_errors(runs: Runs, axes: Axes, settings: Settings) -> CurveErrors | None:

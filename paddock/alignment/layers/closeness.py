@@ -15,6 +15,8 @@ from torch import Tensor
 
 ROUNDINGS = 8
 """Roundings of the number type that need no explanation: below, nothing is computed a second time."""
+PIECE = 1 << 15
+"""Numbers of a tensor that are summed in float64 at once, so that they stay in the cache."""
 ROOM = 16
 """How much farther than the moved reference a device may be: its own sums run in another order, in every operation."""
 
@@ -52,14 +54,28 @@ def distance(found: Tensor, reference: Tensor, scale: Tensor | None = None) -> D
         return FAR
     there, here = there.to(here.dtype), here
     difference = there - here
-    size = float(torch.linalg.vector_norm(difference, dtype=torch.float64))
+    size = norm(difference)
     if not math.isfinite(size):
         return FAR
     whole = here if scale is None else scale.detach()
-    norm, largest = float(torch.linalg.vector_norm(whole, dtype=torch.float64)), float(whole.abs().max())
-    if norm == 0.0:
+    usual = norm(whole)
+    if usual == 0.0:
         return FAR
-    return Distance(size / norm, float(difference.abs().max()) / largest)
+    return Distance(size / usual, _largest(difference) / _largest(whole))
+
+
+def norm(values: Tensor) -> float:
+    """The root of the sum of squares, in float64: what is tiny in float32 has squares there are none of."""
+    total = 0.0
+    for piece in values.reshape(-1).split(PIECE):
+        wide = piece.to(torch.float64)
+        total += float(wide.dot(wide))
+    return math.sqrt(total)
+
+
+def _largest(values: Tensor) -> float:
+    low, high = values.aminmax()
+    return max(-float(low), float(high))
 
 
 def unremarkable(number_type: torch.dtype) -> Distance:
@@ -84,7 +100,7 @@ def _moved(tensor: Tensor, size: float, generator: torch.Generator) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
     noise = torch.empty(tensor.shape, dtype=tensor.dtype).uniform_(-size, size, generator=generator)
-    return tensor.detach() * (1 + noise.to(tensor.device))
+    return noise.to(tensor.device).add_(1).mul_(tensor.detach())
 
 
 def farthest(found: Iterable[Distance]) -> Distance:

@@ -102,17 +102,15 @@ class Moved:
     def compute(self, part: str, step: Step, behind: Mapping[str, Tensor]) -> Step:
         model, seed = self._runner.model, SEED
         parameters = dict(model.named_parameters())
-        kept = {name: parameter.detach().clone() for name, parameter in parameters.items() if _used(step, name)}
-        with torch.no_grad():
-            for name, values in move(kept, self._number_type, seed).items():
-                parameters[name].copy_(values)
+        kept = {name: parameter.data for name, parameter in parameters.items() if _used(step, name)}
+        for name, values in move(kept, self._number_type, seed).items():
+            parameters[name].data = values
         try:
             again = self._runner.forward(part, move(step.inputs, self._number_type, seed + 1))
             self._runner.backward(again, move(behind, self._number_type, seed + 2))
         finally:
-            with torch.no_grad():
-                for name, values in kept.items():
-                    parameters[name].copy_(values)
+            for name, values in kept.items():
+                parameters[name].data = values
         return again
 
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from paddock.alignment.layers.closeness import Distance
+from paddock.alignment.layers.closeness import Distance, norm
 from paddock.alignment.layers.comparison import Compared, Direction
 from paddock.documents import Document, read_document
 from paddock.errors import ConfigError
@@ -72,7 +72,7 @@ class Recorder:
                 direction=compared.direction,
                 tensor=compared.tensor,
                 shape=list(tensor.shape),
-                norm=float(torch.linalg.vector_norm(values, dtype=torch.float64)),
+                norm=norm(values),
                 sketch=sketch(values).tolist(),
                 allowed=compared.allowed.whole,
             )
@@ -98,15 +98,11 @@ def read_record(path: Path) -> Record:
 
 def sketch(values: Tensor) -> Tensor:
     """A few sums of a tensor's numbers, in float64; the same signs whatever machine draws them."""
-    flat = values.reshape(-1).to(torch.float64)
-    rows = -(-max(flat.numel(), 1) // PERIOD)
-    signs = _signs(PERIOD, 1).to(torch.float64)
+    pieces = values.reshape(-1).split(PERIOD)
     folded = torch.zeros(PERIOD, dtype=torch.float64)
-    turned = _signs(rows, 2)
-    for row in range(rows):
-        part = flat[row * PERIOD : (row + 1) * PERIOD]
-        folded[: part.numel()] += part * float(turned[row])
-    return (folded * signs).view(-1, SUMS).sum(dim=0)
+    for piece, turned in zip(pieces, _signs(len(pieces), 2).tolist(), strict=True):
+        folded[: piece.numel()].add_(piece, alpha=turned)
+    return (folded * _signs(PERIOD, 1)).view(-1, SUMS).sum(dim=0)
 
 
 def _signs(count: int, seed: int) -> Tensor:
@@ -131,7 +127,7 @@ def _compare(reference: Entry, found: Entry | None, number_type: str) -> Compare
     apart = float("inf")
     if found is not None and not far:
         difference = torch.tensor(found.sketch) - torch.tensor(reference.sketch)
-        size = float(torch.linalg.vector_norm(difference, dtype=torch.float64))
+        size = norm(difference)
         apart = 0.0 if size == 0 else size / reference.norm if reference.norm else float("inf")
     allowed = max(reference.allowed, 0.0 if found is None else found.allowed)
     worst = float("inf")  # which a sketch does not know
