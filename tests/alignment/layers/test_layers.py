@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,8 +174,9 @@ def record(rank: int, name: str, injection: Injection | None, path: str, **train
     recorder.record(recipe.to_dict(), "npu", "float32").write(Path(path))
 
 
-def passes(rank: int, name: str, recording: bool) -> Counter[str]:
-    """For a pool: how often each part of a model is computed, on whichever device."""
+@contextmanager
+def counted_passes() -> Iterator[Counter[str]]:
+    """How often each part of a model is computed, on whichever device."""
     counted: Counter[str] = Counter()
     forward = PartRunner.forward
 
@@ -182,9 +184,15 @@ def passes(rank: int, name: str, recording: bool) -> Counter[str]:
         counted[part] += 1
         return forward(runner, part, inputs)
 
-    hear = Recorder().hear if recording else None
-    with pytest.MonkeyPatch.context() as patch, simulated_device("npu"):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PartRunner, "forward", counting)
+        yield counted
+
+
+def passes(rank: int, name: str, recording: bool) -> Counter[str]:
+    """For a pool."""
+    hear = Recorder().hear if recording else None
+    with simulated_device("npu"), counted_passes() as counted:
         align_layers(name, recipe_of(name), adapter_named("npu"), adapter_named("cpu"), on_tensor=hear)
     return counted
 
@@ -194,6 +202,23 @@ def test_a_part_is_computed_three_times_at_most(pool: ProcessPool, recording: bo
     (found,) = pool.run(passes, "gpt2/tiny", recording)
     assert set(found) == {"begin", *(f"layers.{number}" for number in range(4)), "finish"}
     assert max(found.values()) == 3, found
+
+
+def passes_of_itself(rank: int, name: str) -> tuple[Counter[str], bool]:
+    """For a pool: the passes where the CPU is recorded, which is the reference; and whether the record is that of a CPU
+    that is taken for another device."""
+    cpu, recipe, itself, other = adapter_named("cpu"), recipe_of(name), Recorder(), Recorder()
+    with counted_passes() as counted:
+        found = align_layers(name, recipe, cpu, cpu, on_tensor=itself.hear)
+    assert found.deterministic is None
+    align_layers(name, recipe, cpu, cpu, on_tensor=other.hear, prepare_model=lambda model: None)
+    records = [one.record(recipe.to_dict(), "cpu", "float32") for one in (itself, other)]
+    return counted, records[0] == records[1]
+
+
+def test_the_reference_records_what_it_has_computed(pool: ProcessPool) -> None:
+    ((counted, same),) = pool.run(passes_of_itself, "gpt2/tiny")
+    assert set(counted.values()) == {2} and same  # itself, and moved by a rounding
 
 
 def test_records_are_compared_elsewhere(pool: ProcessPool, tmp_path: Path) -> None:
