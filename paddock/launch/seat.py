@@ -134,11 +134,13 @@ class RemoteSeat(Seat):
             agreed = store.compare_set(POLICY, "", self.policy.to_json()).decode()
             _check_policy(Policy.from_json(agreed), self.policy)
             key, beat = str(store.add(NODES, 1)), 0
-            last, told = False, store.add(REFUSALS, 0)
-            while self._closing is closing and not last:
-                last = closing.is_set()  # before the word is said: it is the last one
+            told = store.add(REFUSALS, 0)
+            while self._closing is closing:
                 beat += 1
-                store.set(NODE + key, replace(self._word, beat=beat).to_json())
+                word = replace(self._word, beat=beat)
+                store.set(NODE + key, word.to_json())
+                if word.phase == "left":  # the keeper goes once everybody has: nothing more is asked of it
+                    return
                 orders = Orders.from_json(store.get(ORDERS).decode()) if store.check([ORDERS]) else Orders()
                 if self._closing is not closing:
                     return
