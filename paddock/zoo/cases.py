@@ -20,7 +20,7 @@ from paddock.process import OUT_OF_MEMORY
 from paddock.telemetry.format import bytes_, duration
 from paddock.zoo.contribution import NOT_PART
 from paddock.zoo.findings import CaseResult, Finding, failed, passed_unless
-from paddock.zoo.logs import LOSS, SPEED, LogSummary, Record, find_logs, read_log, records_in, summarize
+from paddock.zoo.logs import LOSS, SPEED, LogSummary, Record, devices_of, find_logs, read_log, records_in, summarize
 from paddock.zoo.model_file import Case, CasePlace
 from paddock.zoo.sandbox import OUTPUT, Limits, Outcome, run_in_sandbox
 
@@ -66,11 +66,14 @@ def run_case(place: CasePlace, options: RunOptions) -> tuple[list[Finding], Case
         if problems:
             return problems, CaseResult(outcome.seconds, outcome.memory)
         changed = [path for path, state in snapshot(copy).items() if before.get(path) != state]
-        records, problems = logs_of(check, place, copy, changed, scratch / OUTPUT)
+        records, paths, problems = logs_of(check, place, copy, changed, scratch / OUTPUT)
+        folders = {path.parent for path in paths}
+        devices = devices_of(records, [path for path in changed if path.parent in folders])
     summary = summarize(records)
     problems = problems or [failed(check, problem) for problem in shortcomings(place.case, summary, steps)]
     result = result_of(outcome, summary)
-    return passed_unless(check, problems, describe(result, steps)), result
+    findings = passed_unless(check, problems, describe(result, steps))
+    return findings + device_findings(check, str(values["device"]), devices), result
 
 
 def as_flags(values: dict[str, object]) -> list[str]:
@@ -138,8 +141,8 @@ def last_lines(printed: str) -> str:
 
 def logs_of(
     check: str, place: CasePlace, copy: Path, changed: Iterable[Path], output: Path
-) -> tuple[list[Record], list[Finding]]:
-    """The records of a case's logs; or why there are none."""
+) -> tuple[list[Record], list[Path], list[Finding]]:
+    """The records of a case's logs, and the logs; or why there are none."""
     run_dir, wanted = copy / place.run_dir, place.case.expect.log
     paths = find_logs(changed) if wanted is None else [path for path in changed if path == run_dir / wanted]
     records: list[Record] = []
@@ -148,13 +151,36 @@ def logs_of(
             records += read_log(path)
         except DataError as error:
             what = error.what.replace(str(copy), "").lstrip("/")
-            return [], [failed(check, f"the log does not parse: {what}: {error.why}", fix=error.fix)]
+            return [], [], [failed(check, f"the log does not parse: {what}: {error.why}", fix=error.fix)]
     if not paths and wanted is None:
         records = records_in(output.read_text(encoding="utf-8", errors="replace"))
     if not records:
         fix = "paddock.telemetry.dllogger writes one; `paddock zoo wrap` makes one of what a script prints"
-        return [], [failed(check, f"there is no unified log{f' {wanted}' if wanted else ''}", fix=fix)]
-    return records, []
+        return [], [], [failed(check, f"there is no unified log{f' {wanted}' if wanted else ''}", fix=fix)]
+    return records, paths, []
+
+
+def device_findings(check: str, asked: str, said: set[str]) -> list[Finding]:
+    """Whether a case ran on the device that was asked for, as far as its log says which it was."""
+    check = f"{check}: device"
+    if asked == "auto":
+        return [Finding(check, "passed", f"it took {', '.join(sorted(said)) or 'what was there'}")]
+    if not said:
+        what = f"not verified: no log says which device it ran on, and {asked} was asked for"
+        fix = 'logger.log(step="PARAMETER", data={"device": str(loss.device)})'
+        return [Finding(check, "NOT CHECKED", what, fix=fix)]
+    others = sorted(said - {asked.partition(":")[0].lower(), _torch_type(asked)})
+    if others:
+        what = f"it ran on {', '.join(others)}, and {asked} was asked for"
+        return [failed(check, what, fix="use what --device says, and no other")]
+    return [Finding(check, "passed", f"it ran on {asked}, says its log")]
+
+
+def _torch_type(name: str) -> str:
+    """What torch calls a device, where that is not its name."""
+    from paddock.devices import adapter_named, device_names
+
+    return adapter_named(name).torch_type if name in device_names() else name
 
 
 def shortcomings(case: Case, summary: LogSummary, steps: int) -> list[str]:

@@ -18,7 +18,6 @@ MOST_FILES, MOST_BYTES, LARGEST_FILE = 2_000, 64 * 2**20, 8 * 2**20
 """A contribution is code and words; weights and data are fetched from where they are published."""
 LARGEST_PYTHON = 2**20
 """Bytes: a program that somebody wrote."""
-TEXTS = (".py", ".sh", ".md", ".txt", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,16 @@ class Contribution:
     def size(self, path: Path) -> int:
         return (self.folder / path).lstat().st_size
 
-    def text(self, path: Path | str) -> str:
-        """What a file says, with what is not UTF-8 replaced; nothing, if it is too large for a contribution."""
+    def data(self, path: Path | str) -> bytes:
+        """What a file holds; nothing, if it is too large for a contribution."""
         try:
-            return read_regular(self.folder / path, LARGEST_FILE).decode(errors="replace")
+            return read_regular(self.folder / path, LARGEST_FILE)
         except OSError:
-            return ""
+            return b""
 
-    def texts(self) -> list[Path]:
-        """The files that people write."""
-        return [path for path in self.files if path.suffix in TEXTS]
+    def text(self, path: Path | str) -> str:
+        """The same as text, with what is not UTF-8 replaced."""
+        return self.data(path).decode(errors="replace")
 
     def scripts(self) -> list[Path]:
         """The files that run the models."""
@@ -76,9 +75,14 @@ class Contribution:
 
     def syntax(self, path: Path) -> ast.Module | None:
         """A Python file, parsed; None if it is none, or too long to be one."""
-        if self.size(path) > LARGEST_PYTHON:
-            return None
-        try:
-            return ast.parse(self.text(path))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+        return None if self.size(path) > LARGEST_PYTHON else parse_python(self.text(path))
+
+
+def parse_python(text: str) -> ast.Module | None:
+    """A program, parsed; None if it is none, or too long to be one."""
+    if len(text) > LARGEST_PYTHON:
+        return None
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

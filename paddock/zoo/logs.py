@@ -1,15 +1,18 @@
 """The unified logs that a case wrote: found among its files, read in all of their forms, and held against the case.
 
-This is the one file of the room that knows how a record is read.
+This is the one file of the room that knows how a record is read, and where a run says which device it used.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddock.documents import Document, read_document
 from paddock.errors import DataError
 from paddock.telemetry.jsonl import Record, metrics_of, parse_record, read_metrics
 from paddock.telemetry.records import FOREIGN
@@ -18,6 +21,11 @@ NAMES = (".json", ".jsonl", ".log", ".txt")
 FIRST_BYTES = 2**16
 PREFIXES = tuple(prefix.decode() for prefix in FOREIGN)
 """Of records among other lines."""
+DEVICE = "device"
+ENVIRONMENT = "environment.json"
+"""What a run directory of Paddock has beside its log."""
+_DEVICE_NAME = re.compile(r"[a-z]+(?=:\d+$|$)", re.IGNORECASE)
+"""`npu` and `npu:0`; what a vendor calls a model of it tells nothing."""
 MOST_LOGS, LARGEST_LOG = 64, 64 * 2**20
 LOSS, SPEED = "train.loss", "train.ips"
 
@@ -54,6 +62,20 @@ def records_in(output: str) -> list[Record]:
             except DataError:
                 continue
     return found
+
+
+class _Environment(Document):
+    device: str = ""
+
+
+def devices_of(records: Iterable[Record], beside: Iterable[Path]) -> set[str]:
+    """The devices that a run says it used: in a record (`device`), or in a file beside its log."""
+    said = [str(metrics_of(record).get(DEVICE, "")) for record in records]
+    for path in beside:
+        if path.name == ENVIRONMENT:
+            with suppress(DataError):  # somebody else's file of that name
+                said.append(read_document(path, _Environment, max_bytes=LARGEST_LOG).device)
+    return {found.group().lower() for text in said if (found := _DEVICE_NAME.match(text.strip()))}
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 """Whether what a contribution needs can be installed: each requirement well-formed and pinned, always; there to be had,
-if it is installed here or an index can be asked."""
+if it is installed here, or if an index can be asked and has it for this Python and machine.
+
+Each is looked at by itself: whether two of them need versions of a third that exclude each other is for an installer.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from importlib import metadata
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from paddock.zoo.contribution import Contribution
 from paddock.zoo.findings import Finding, failed, passed_unless
-from paddock.zoo.package_index import IndexUnreachable
+from paddock.zoo.package_index import IndexUnreachable, Release
 
 CHECK, FILE = "requirements", "requirements.txt"
 COMMIT = re.compile(r"@[0-9a-f]{40}(#|$)")
 MOST_LINES = 200
-Versions = Callable[[str], list[Version] | None]
+NOT_LOOKED_FOR = "conflicts between them were not looked for"
+Releases = Callable[[str], list[Release] | None]
 """The versions that an index has of a package; None if it has no such package."""
 
 
@@ -36,8 +39,8 @@ class Line:
         return f"{FILE}:{self.number}"
 
 
-def check_requirements(contribution: Contribution, versions: Versions) -> list[Finding]:
-    """Every line; `versions` is asked about what is not installed."""
+def check_requirements(contribution: Contribution, releases: Releases) -> list[Finding]:
+    """Every line; `releases` is asked about what is not installed."""
     if not contribution.has(FILE):
         return [failed(CHECK, f"{FILE} is missing")]
     findings: list[Finding] = []
@@ -53,11 +56,10 @@ def check_requirements(contribution: Contribution, versions: Versions) -> list[F
     findings += [finding for line in lines.values() if (finding := _unpinned(line)) is not None]
     if findings:
         return findings
-    found = [_availability(line, versions) for line in lines.values()]
+    found = [_availability(line, releases) for line in lines.values()]
     problems = [finding for finding in found if finding is not None]
-    return passed_unless(
-        CHECK, problems, f"{len(lines)} requirement{'s' if len(lines) > 1 else ''}, pinned and to be had"
-    )
+    count = f"{len(lines)} requirement{'s' if len(lines) > 1 else ''}"
+    return passed_unless(CHECK, problems, f"{count}, pinned and to be had; {NOT_LOOKED_FOR}")
 
 
 def parse_lines(text: str) -> Iterator[Line | Finding]:
@@ -102,7 +104,7 @@ def has_end(specifiers: SpecifierSet) -> bool:
     return any(specifier.operator in ("==", "===", "~=", "<", "<=") for specifier in specifiers)
 
 
-def _availability(line: Line, versions: Versions) -> Finding | None:
+def _availability(line: Line, releases: Releases) -> Finding | None:
     """What is wrong with a requirement that is well-formed; None if it can be had."""
     requirement = line.requirement
     if requirement.marker is not None and not requirement.marker.evaluate():
@@ -112,15 +114,21 @@ def _availability(line: Line, versions: Versions) -> Finding | None:
     if requirement.url is not None:
         return Finding(CHECK, "NOT CHECKED", f"{requirement.name} is in a repository", line.where)
     try:
-        there = versions(requirement.name)
+        there = releases(requirement.name)
     except IndexUnreachable as error:
         what = f"{requirement.name}{requirement.specifier} is not installed, and no index could be asked: {error}"
         return Finding(CHECK, "NOT CHECKED", what, line.where)
     if there is None:
         return failed(CHECK, f"the index has no {requirement.name}", line.where, "check its name")
-    if not list(requirement.specifier.filter(there, prereleases=None)):
-        newest = f"; its newest is {max(there)}" if there else ""
+    wanted = set(requirement.specifier.filter([release.version for release in there], prereleases=None))
+    if not wanted:
+        newest = f"; its newest is {there[-1].version}" if there else ""
         return failed(CHECK, f"no version of {requirement.name} is {requirement.specifier}{newest}", line.where)
+    lacking = [release for release in there if release.version in wanted]
+    if all(release.lacks for release in lacking):
+        last = lacking[-1]
+        what = f"{requirement.name} {last.version} cannot be installed here: {last.lacks}"
+        return failed(CHECK, what, line.where, "ask for a version that can be, or check on the device's machine")
     return None
 
 

@@ -6,13 +6,14 @@ to the network. What comes from strangers belongs into a container or a virtual 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -28,6 +29,7 @@ PASSED_ON = (
 )
 """All that a script gets of our environment: where programs and libraries are, and how many threads to use."""
 OUTPUT = "output.txt"
+PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4  # <linux/prctl.h>
 LOOK, MARGIN = 0.5, 60.0
 """Seconds between two looks at a supervisor, and that it may take beyond the time that its script has."""
 SHOWN_BYTES = 8_000
@@ -46,7 +48,7 @@ class Limits:
     memory: int = field(default_factory=default_memory)
     """Bytes: of each process what it may write to, of all together what they really hold."""
     disk: int = 4 * 2**30
-    """Bytes of a file, and of all that it writes in its folder."""
+    """Bytes of a file, and of all that it writes, in its folder or elsewhere."""
     output: int = 16 * 2**20
     """Bytes that it may print."""
     processes: int = 256
@@ -89,12 +91,27 @@ def run_in_sandbox(
         "environment": environment,
         "limits": asdict(limits),
     }
-    said = _supervised(json.dumps(job), environment, limits)
+    with closed_to_others():
+        said = _supervised(json.dumps(job), environment, limits)
     try:
         outcome = parse_document(said, Outcome, "the supervisor's report")
     except DataError:
         outcome = Outcome(status=None, ended="supervisor", left=[], seconds=0, memory=0, disk=0, printed=0)
     return outcome, end_of(output)
+
+
+@contextmanager
+def closed_to_others() -> Iterator[None]:
+    """Inside, no other process of this user may look into this one: its memory, and in `/proc` the environment that it
+    was started with. Root may; the supervisor sees to that (`look_at_nobody`)."""
+    kernel = ctypes.CDLL(None)
+    before = kernel.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
+    kernel.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    try:
+        yield
+    finally:
+        if before == 1:  # nothing else can be asked for
+            kernel.prctl(PR_SET_DUMPABLE, before, 0, 0, 0)
 
 
 def _supervised(job: str, environment: dict[str, str], limits: Limits) -> str:

@@ -14,18 +14,25 @@ import os
 import resource
 import select
 import signal
+import stat
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_CAPBSET_DROP = 1, 36, 24  # <linux/prctl.h>
+LOOKING = (19, 38, 21, 8)
+"""CAP_SYS_PTRACE, CAP_PERFMON and CAP_SYS_ADMIN, by which root reads the memory and the environment of every process;
+and CAP_SETPCAP, so that whoever has it has more than the script."""
 LOOK, LOOK_AT_DISK = 0.05, 0.5
 """Seconds between two looks at the processes, and at the folder, which takes longer."""
 LAST_EFFORT = 20.0
 """Seconds after which a process that survives its own kill is left to the kernel."""
 MOST_FILES = 200_000
+SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked at, not written to
+"""Folders that everybody may write to."""
 
 
 class Stopped(Exception):
@@ -44,6 +51,8 @@ class Supervisor:
         self.memory = self.disk = self.printed = 0
         self.begin = time.monotonic()
         self.disk_at = self.begin
+        self.before = {entry.path for entry in in_shared_folders()}
+        self.given = size_of(job["watched"])[0]
 
     def run(self) -> dict[str, Any]:
         """Start the script, and watch until it is over."""
@@ -58,13 +67,15 @@ class Supervisor:
             finally:
                 self.end_all()
             self.drain(reading, output)
+        if self.too_much_written([]) and self.ended is None and self.status == 0:  # since the last look
+            self.ended = "disk"
         return {
             "status": self.status,
             "ended": self.ended,
             "left": self.left,
             "seconds": time.monotonic() - self.begin,
             "memory": self.memory,
-            "disk": max(self.disk, size_of(self.job["watched"])[0]),
+            "disk": self.disk,
             "printed": self.printed,
         }
 
@@ -80,6 +91,7 @@ class Supervisor:
                 os.dup2(source, target)
             os.closerange(3, 256)
             set_limits(self.limits)
+            look_at_nobody()
             os.chdir(self.job["folder"])
             os.execve(self.job["command"][0], self.job["command"], self.job["environment"])
         except BaseException as error:
@@ -119,11 +131,31 @@ class Supervisor:
         if used > self.limits["memory"]:
             return "memory"
         if now - self.disk_at > LOOK_AT_DISK:
-            size, files = size_of(self.job["watched"])
-            self.disk_at, self.disk = time.monotonic(), max(self.disk, size)
-            if size > self.limits["disk"] or files > MOST_FILES:
-                return "disk"
+            is_too_much = self.too_much_written(mine)
+            self.disk_at = time.monotonic()
+            return "disk" if is_too_much else None
         return None
+
+    def too_much_written(self, mine: list[int]) -> bool:
+        """Whether a script has written more than it may: what its folder holds, what went to disks, wherever they are,
+        and what is held in memory in the folders that everybody shares."""
+        size, files = size_of(self.job["watched"])
+        told = [written("self"), *map(written, mine)]  # ours has what those wrote that have ended
+        to_disks, to_anything = (sum(numbers) - self.printed for numbers in zip(*told, strict=True))
+        if self.given + to_anything > self.limits["disk"]:
+            # Others of this user write there, too: no more of it is the script's than it has written to anything.
+            shared = sum(size_of(path)[0] for path in self.new_in_shared_folders()) + unnamed(mine)
+            size += min(shared, max(to_anything - (size - self.given), 0))
+        self.disk = max(self.disk, size, to_disks)
+        return self.disk > self.limits["disk"] or files > MOST_FILES
+
+    def new_in_shared_folders(self) -> Iterator[str]:
+        """What this user has made there since the beginning; our own folder may be in one of them."""
+        for entry in in_shared_folders():
+            is_known = entry.path in self.before or self.job["watched"].startswith(entry.path + os.sep)
+            with suppress(OSError):
+                if not is_known and not entry.is_symlink() and entry.stat().st_uid == os.getuid():
+                    yield entry.path
 
     def listen(self, reading: int, output: Any, until: float) -> None:
         """Copy what is printed for a while, or until it is too much."""
@@ -178,6 +210,13 @@ def set_limits(limits: dict[str, int]) -> None:
         resource.setrlimit(kind, (limit, limit))
 
 
+def look_at_nobody() -> None:
+    """Give up, for this process and all that it starts, what lets root look into others. Of another user than root the
+    kernel refuses it, and there is nothing to give up."""
+    for capability in LOOKING:
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
 def kill(processes: list[int]) -> None:
     """First all stand still, so that none runs away while the others are killed."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -193,8 +232,8 @@ def below(process: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with suppress(OSError):
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    state, parent = stat.read().rpartition(b")")[2].split()[:2]
+                with open(f"/proc/{name}/stat", "rb") as stream:
+                    state, parent = stream.read().rpartition(b")")[2].split()[:2]
                 children.setdefault(int(parent), []).append(int(name))
                 if state in (b"Z", b"X"):
                     dead.add(int(name))
@@ -208,8 +247,8 @@ def below(process: int) -> list[int]:
 
 def state_of(pid: int) -> str:
     """R, S, T, …, as the kernel says it; X of one that is not there."""
-    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
-        return stat.read().rpartition(b")")[2].split()[0].decode()
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stream:
+        return stream.read().rpartition(b")")[2].split()[0].decode()
     return "X"
 
 
@@ -235,10 +274,39 @@ def name_of(pid: int) -> str:
     return "?"
 
 
-def size_of(folder: str) -> tuple[int, int]:
-    """Bytes and number of the files below a folder, as far as they can be counted."""
+def written(process: int | str) -> tuple[int, int]:
+    """Bytes that a process and its ended children have written to disks, and to anything: memory, pipes, networks."""
+    with suppress(OSError, ValueError), open(f"/proc/{process}/io", "rb") as lines:
+        told = {name: int(number) for name, _, number in (line.partition(b":") for line in lines)}
+        return told[b"write_bytes"] - told[b"cancelled_write_bytes"], told[b"wchar"]
+    return 0, 0
+
+
+def unnamed(processes: list[int]) -> int:
+    """Bytes of the files that processes have open and that have no name any more."""
+    sizes = {}
+    for pid in processes:
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    file = os.stat(f"/proc/{pid}/fd/{name}")
+                    if stat.S_ISREG(file.st_mode) and not file.st_nlink:
+                        sizes[file.st_dev, file.st_ino] = file.st_blocks * 512
+    return sum(sizes.values())
+
+
+def in_shared_folders() -> Iterator[os.DirEntry[str]]:
+    for folder in SHARED:
+        with suppress(OSError), os.scandir(folder) as entries:
+            yield from entries
+
+
+def size_of(path: str) -> tuple[int, int]:
+    """Bytes and number of a file, or of the files below a folder, as far as they can be counted."""
     size = count = 0
-    for place, _, files in os.walk(folder):
+    with suppress(OSError):
+        size = os.lstat(path).st_blocks * 512
+    for place, _, files in os.walk(path):
         for file in files:
             with suppress(OSError):
                 size += os.lstat(os.path.join(place, file)).st_blocks * 512

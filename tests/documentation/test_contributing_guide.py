@@ -83,6 +83,36 @@ def test_links_lead_somewhere(page: str) -> None:
         assert (FOLDER / link).exists(), link
 
 
+TOPICS = {
+    "device adaptation": ("## The device", "## 设备", "Device adaptation"),
+    "data parallel": ("## Data parallel", "## 数据并行", "Data parallel"),
+    "mixed precision": ("## Mixed precision", "## 混合精度", "AMP"),
+    "run interface": ("## The run interface", "## 运行接口", "Run interface"),
+    "logs": ("## The log", "## 日志", "Logs"),
+    "alignment": ("## Alignment", "## 对齐", "`paddock align RUN REFERENCE`"),
+    "README": ("## The README", "## README", "README.md has all five sections"),
+    "pull request": ("## The pull request", "## 提交 PR", "`paddock zoo check contributions/NAME"),
+}
+"""What the paper has a section on: its heading in both guides, and what the template of a pull request asks of it."""
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_guides_and_template_have_what_the_paper_has(topic: str) -> None:
+    english, chinese, asked = TOPICS[topic]
+    for page, heading in (("contributing-a-model.md", english), ("contributing-a-model.zh.md", chinese)):
+        parts = (FOLDER / page).read_text(encoding="utf-8").split("\n## ")
+        [part] = [part for part in parts if f"## {part}".startswith(f"{heading}\n")]
+        assert len(part.removeprefix(heading).split("\n", 1)[1].strip()) > 100, f"{page} has no more than a heading"
+    template = (ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md").read_text(encoding="utf-8")
+    assert [line for line in template.splitlines() if line.startswith("- [ ] ") and asked in line]
+
+
+@pytest.mark.parametrize("page", ["contributing-a-model.md", "contributing-a-model.zh.md"])
+def test_the_guides_say_what_is_not_looked_for(page: str) -> None:
+    text = (FOLDER / page).read_text(encoding="utf-8")
+    assert "`pip install -r requirements.txt`" in text and "Requires-Python" in text and "not verified" in text
+
+
 def workflow() -> dict[str, object]:
     said: dict[str, object] = yaml.safe_load((ROOT / ".github" / "workflows" / "zoo.yml").read_text(encoding="utf-8"))
     return said

@@ -15,6 +15,7 @@ import json
 from argument import parse_arguments
 arguments = parse_arguments(["quick"])
 with open("log.jsonl", "w") as log:
+    log.write(json.dumps({"type": "LOG", "step": "PARAMETER", "data": {"device": f"{arguments.device}:0"}}) + "\\n")
     for step in range(1, arguments.step + 1):
         data = {"train.loss": 4.0 / step, "train.ips": 10.0}
         log.write(json.dumps({"type": "LOG", "step": [0, step], "data": data}) + "\\n")

@@ -5,6 +5,7 @@ Every contribution here is the good one with one change.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -67,8 +68,16 @@ def large(name: str, size: int) -> Mutation:
     return change
 
 
+def notebook(code: str) -> Mutation:
+    """One with words about a path, and a cell that is run."""
+    words = {"cell_type": "markdown", "source": "Put the data into /home/me/data."}
+    cell = {"cell_type": "code", "source": code.splitlines(keepends=True), "outputs": []}
+    return write("explore.ipynb", json.dumps({"cells": [words, cell], "nbformat": 4}))
+
+
 RUN, ARGUMENT, PAGE = "run_scripts/run_small.py", "run_scripts/argument.py", "run_scripts/README.md"
 SECRET = "hf_" + "Ab1" * 10
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n"
 BROKEN: dict[str, tuple[Mutation, str, str]] = {
     # structure
     "no requirements": (remove("requirements.txt"), "structure", "requirements.txt is missing"),
@@ -161,9 +170,43 @@ BROKEN: dict[str, tuple[Mutation, str, str]] = {
     "an absolute path": (add(RUN, '\nDATA = "/data/imagenet/train"\n'), "hygiene", "an absolute path: /data/imagenet"),
     "somebody's home": (add("run.sh", "cp ~/weights.bin .\n"), "hygiene", "an absolute path: ~/weights.bin"),
     "a path in a command": (add(RUN, '\nC = f"cp /home/me/x {RUN}"\n'), "hygiene", "an absolute path: /home/me"),
+    "a path of one word": (add(RUN, '\nDATA = "/imagenet"\n'), "hygiene", "an absolute path: /imagenet"),
+    "a path that is joined": (add(RUN, '\nimport os\nD = os.path.join("/data", "x")\n'), "hygiene", "path: /data"),
+    "a path by default": (add(RUN, '\ndef load(root="/imagenet"): ...\n'), "hygiene", "path: /imagenet"),
+    "a path that begins": (add(RUN, '\nD = f"/imagenet/{RUN}"\n'), "hygiene", "an absolute path: /imagenet/"),
+    "a path in a script": (
+        add("run.sh", "export DATA=/imagenet\n"),
+        "hygiene",
+        "run.sh:1: an absolute path: /imagenet",
+    ),
+    "a path behind a flag": (add("run.sh", "python x.py --data /imagenet\n"), "hygiene", "path: /imagenet"),
+    "a path in settings": (add("settings.yaml", "root: /imagenet\n"), "hygiene", "an absolute path: /imagenet"),
+    "a path in a Dockerfile": (
+        write("Dockerfile", "FROM python\nCOPY --chown=me \\\n  /home/me/x /x\n"),
+        "hygiene",
+        "Dockerfile:2: an absolute path: /home/me/x",
+    ),
+    "a path in a notebook": (
+        notebook("%matplotlib inline\nDATA = '/home/me/data'\n"),
+        "hygiene",
+        "explore.ipynb, cell 2:2: an absolute path: /home/me/data",
+    ),
+    "a path in a notebook's command": (
+        notebook("!cp /home/me/x .\n"),
+        "hygiene",
+        "cell 2:1: an absolute path: /home/me",
+    ),
+    "a path in a notebook's shell": (notebook("%%bash\ncp /home/me/x .\n"), "hygiene", "cell 2:2: an absolute path"),
     "a breakpoint": (add(RUN, "\nbreakpoint()\n"), "hygiene", "a debugger is called: breakpoint()"),
     "a debugger": (add(RUN, "\nimport pdb; pdb.set_trace()\n"), "hygiene", "a debugger is imported: pdb"),
     "another debugger": (add(RUN, "\nfrom IPython import embed\n"), "hygiene", "imported: IPython.embed"),
+    "a console": (add(RUN, "\nimport code\ncode.interact()\n"), "hygiene", "a debugger is called: code.interact()"),
+    "a debugger by its name": (add(RUN, '\n__import__("pdb")\n'), "hygiene", "a debugger is imported: pdb"),
+    "a debugger in a script": (add("run.sh", "python -m pdb x.py\n"), "hygiene", "a debugger is started: -m pdb"),
+    "a debugger around": (add("run.sh", "A=1; gdb --args python x.py\n"), "hygiene", "a debugger is started: ; gdb"),
+    "a debugger in a command": (add(RUN, '\nC = ["python", "-m", "ipdb", RUN]\n'), "hygiene", "started: -m ipdb"),
+    "a debugger in a text": (add(RUN, '\nC = "python -m pdb " + RUN\n'), "hygiene", "started: -m pdb"),
+    "a debugger in a notebook": (notebook("import pdb\n"), "hygiene", "cell 2:1: a debugger is imported: pdb"),
     "a token": (add(RUN, f'\nLOGIN = "{SECRET}"\n'), "hygiene", "a secret: a token of a well-known form"),
     "a password": (
         add("settings.yaml", 'db_password: "correcthorse"\n'),
@@ -171,6 +214,50 @@ BROKEN: dict[str, tuple[Mutation, str, str]] = {
         "a secret: a value of db_password",
     ),
     "a key": (add("id.txt", "-----BEGIN RSA PRIVATE KEY-----\n"), "hygiene", "a secret: a private key"),
+    "a token in .env": (
+        write(".env", f"LOGIN={SECRET}\n"),
+        "hygiene",
+        ".env:1: a secret: a token of a well-known form",
+    ),
+    "a key in a file of its own": (write("id_rsa", KEY), "hygiene", "id_rsa:1: a secret: a private key"),
+    "a key in a certificate": (write("key.pem", KEY), "hygiene", "key.pem:1: a secret: a private key"),
+    "a token in a Dockerfile": (write("Dockerfile", f"ENV X={SECRET}\n"), "hygiene", "Dockerfile:1: a secret: a token"),
+    "a password in a Dockerfile": (
+        write("Dockerfile", "ENV DB_PASSWORD=correcthorse\n"),
+        "hygiene",
+        "Dockerfile:1: a secret: a value of DB_PASSWORD",
+    ),
+    "a token in a notebook": (notebook(f"login('{SECRET}')"), "hygiene", "a secret: a token of a well-known form"),
+    "a password in a notebook": (notebook('password = "correcthorse"'), "hygiene", "a secret: a value of password"),
+    "a token among bytes": (
+        lambda folder: (folder / "state.bin").write_bytes(b"\0\1\xff" + SECRET.encode() + b"\0"),
+        "hygiene",
+        "state.bin: a secret: a token of a well-known form",
+    ),
+    "a token of another editor": (
+        lambda folder: (folder / "login.txt").write_bytes(f"login {SECRET}".encode("utf-16")),
+        "hygiene",
+        "login.txt:1: a secret: a token of a well-known form",
+    ),
+    "a variable of a script": (
+        add("run.sh", "export AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI\n"),
+        "hygiene",
+        "run.sh:1: a secret: a value of AWS_SECRET_ACCESS_KEY",
+    ),
+    "a flag of a script": (add("run.sh", "x --password=correcthorse\n"), "hygiene", "a secret: a value of password"),
+    "a password without quotes": (
+        add("settings.yaml", "db_password: correcthorse\n"),
+        "hygiene",
+        "settings.yaml:1: a secret: a value of db_password",
+    ),
+    "a password in a list": (add("x.yml", "- DB_PASSWORD=correcthorse\n"), "hygiene", "a value of DB_PASSWORD"),
+    "a password in an ini file": (add("x.ini", "password = correcthorse\n"), "hygiene", "a value of password"),
+    "a password that was taken out badly": (add("x.yml", "# password: correcthorse\n"), "hygiene", "of password"),
+    "a password in an address": (
+        add(RUN, '\nD = "postgres://me:hunter2@db/x"\n'),
+        "hygiene",
+        "a password in an address",
+    ),
     "a failure unnoticed": (
         add(RUN, '\nimport os\nos.system("train")\n'),
         "hygiene",
@@ -221,12 +308,27 @@ BROKEN: dict[str, tuple[Mutation, str, str]] = {
 }
 
 
+ALSO_BLAMED = {
+    "no requirements": {"requirements"},
+    "no README": {"readme"},
+    "no script": {"readme", "case small"},
+    "no model.yaml": {"model.yaml"},
+    "no arguments": {"parameters"},
+    "no page of parameters": {"parameters"},
+    "an empty file": {"parameters"},
+    "a dataset of one machine": {"hygiene"},
+    "a script behind a link": {"structure", "readme"},
+}
+"""Checks that the same change breaks besides: what is missing for one is missing for another."""
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_contribution_is_refused_for_its_reason(name: str, contribution: Path) -> None:
     mutate, wanted, reason = BROKEN[name]
     mutate(contribution)
     report = check(contribution)
-    assert not report.passed
+    blamed = {finding.check for finding in report.failures}
+    assert blamed == {wanted} | ALSO_BLAMED.get(name, set()), report.failures
     assert any(finding.check == wanted and reason in str(finding) for finding in report.failures), [
         f"{finding.check}: {finding}" for finding in report.failures
     ]
@@ -276,9 +378,104 @@ def test_headings_in_english_and_chinese(readme: str, contribution: Path) -> Non
         'password = "<yours>"',
         "import os\nassert os.system('true') == 0",
         "import subprocess\nsubprocess.run(['true'], check=True)",
+        'A = "/"',
+        'A = "/n"',
+        'A = "a" + "/train"',
+        'B = 1\nA = f"{B}/train/images"',
+        'route = "/predict"',
+        'class S:\n    @app.get("/v1/completions")\n    def answer(self): ...',
+        'A = {"health_url": "/health"}',
+        'A = "x".endswith("/train") or "/val" in "x" or "x" == "/v1/models"',
+        'import re\nA = re.sub("/train", "", "x")',
+        'print("/step")',
+        'UNIT = "/step"',
+        'A = ["/bin/sh", "-c", "true"]',
+        'A = "/usr/bin/env"',
+        'A = "/proc/self/status"',
+        '"""Do not run it by python -m pdb."""',
+        "import codecs, code_of_conduct",
+        'A = "a task-specific-pretraining-objective2"',
+        'max_token = "1000000"',
+        'D = "postgres://me:${PASSWORD}@db/x"',
     ],
 )
 def test_what_looks_bad_and_is_not(line: str, contribution: Path) -> None:
     add(RUN, f"\n{line}\n")(contribution)
     report = check(contribution)
     assert report.passed, report.failures
+
+
+FILES_WITHOUT_FAULT = {
+    "run.sh": """\
+#!/usr/bin/env bash
+# python -m pdb run.py shows more
+export HF_TOKEN=$1 AWS_SECRET_ACCESS_KEY=${SECRET} DB_PASSWORD=$(cat password.txt)
+export PYTHONUNBUFFERED=1 > /dev/null 2>&1
+SHELL=/bin/bash
+sed -e 's/train/val/' -e /train/d list | curl http://localhost:8000/predict --url=/predict
+python run.py --max-token=1000000 --tokenizer=bytes_level --device /dev/null -m pdbx
+""",
+    "settings.yaml": """\
+password: ${PASSWORD}
+token: null
+secret: ${{ secrets.TOKEN }}
+api_key: <yours>
+access_key: your_access_key
+tls: {password: "", token: ~, key_file: server.key}
+password_file: secrets/password
+db_password: ./secrets/db_password
+tokens: 1000000
+max_token: 1000000
+token: 1000000
+mask_token: "[MASK]"
+eos_token: ENDOFTEXT
+tokenizer: bytes_level
+key: value_of_no_secret
+num_key_value_heads: 123456
+# the password: whatever you like
+prefix: /predict
+ratio: 1/2
+date: 2026/01/01
+""",
+    ".env": "HF_TOKEN=\nPASSWORD=${PASSWORD}\nTOKENIZERS_PARALLELISM=false\n",
+    "settings.ini": "[login]\npassword =\ntoken = none\npad_token = padding\n",
+    "Dockerfile": """\
+FROM python:3.11
+WORKDIR /workspace/model
+ENV PATH=/opt/conda/bin:$PATH TOKEN=${TOKEN}
+COPY requirements.txt /workspace/model/
+COPY --from=builder /opt/conda /opt/conda
+ADD https://example.org/data/x.tar /data/x.tar
+RUN --mount=type=secret,id=token pip install -r requirements.txt && mkdir -p /data/train
+""",
+    "explore.ipynb": json.dumps(
+        {
+            "cells": [
+                {"cell_type": "markdown", "source": ["cp /home/me/data ."]},
+                {
+                    "cell_type": "code",
+                    "source": ["%pip install x\n", "rate = 1 / 2"],
+                    "outputs": [{"text": ["/data/x/y"]}],
+                },
+                {"cell_type": "raw", "source": 3},
+                "no cell",
+            ]
+        }
+    ),
+    "no_notebook.ipynb": "{[",
+    "picture.bin": "\0/home/me/data password: correcthorse",
+    "words.md": "Put it into /home/me/data, with `export DB_PASSWORD=correcthorse`, or run `python -m pdb run.py`.",
+}
+
+
+@pytest.mark.parametrize("name", FILES_WITHOUT_FAULT)
+def test_files_that_look_bad_and_are_not(name: str, contribution: Path) -> None:
+    write(name, FILES_WITHOUT_FAULT[name])(contribution)
+    report = check(contribution)
+    assert report.passed, report.failures
+
+
+def test_what_is_too_large_to_be_part_of_it_is_not_read(contribution: Path) -> None:
+    """It is refused for that, and takes no memory."""
+    large("weights.bin", 2**40)(contribution)
+    assert {finding.check for finding in check(contribution).failures} == {"structure"}

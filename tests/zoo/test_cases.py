@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from paddock.cli.main import run
+from paddock.testing.simulated import write_package
 from paddock.zoo.cases import RunOptions
 from paddock.zoo.check import CheckPlan, check_contribution
 from paddock.zoo.findings import Finding, Report
@@ -127,6 +128,67 @@ def test_the_parameters_that_a_script_gets(quick: Path) -> None:
     said = " ".join(finding.fix.split())
     assert said.startswith("it said last: --model_name small --batch_size 4 --step 3 --device npu --epoch 1")
     assert "--dataset_path --lr 0.01 --autocast False --nproc_per_node 1 --nnode 1" in said
+
+
+def device_of(report: Report) -> Finding:
+    [finding] = [finding for finding in report.findings if finding.check == "case small: device"]
+    return finding
+
+
+def on(device: str) -> RunOptions:
+    return RunOptions(device=device, limits=QUICK.limits)
+
+
+def test_a_case_runs_on_the_device_that_is_asked_for(quick: Path) -> None:
+    """Its log says so, and says `npu:0`."""
+    report = check(quick, on("npu"))
+    assert report.passed and device_of(report).what == "it ran on npu, says its log"
+    assert check(quick, on("npu:1")).passed and check(quick, on("auto")).passed
+
+
+@pytest.mark.parametrize("place", ["the log", "beside the log"])
+def test_a_script_that_does_not_heed_the_device_is_refused(place: str, quick: Path) -> None:
+    script = quick / SCRIPT
+    script.write_text(
+        script.read_text().replace("{arguments.device}:0", "cuda:0" if place == "the log" else "Model 9000")
+    )
+    if place == "beside the log":
+        script.write_text(script.read_text() + "\nopen('environment.json', 'w').write('{\"device\": \"cuda\"}')")
+    report = check(quick, on("npu"))
+    assert {finding.check for finding in report.failures} == {"case small: device"}
+    assert device_of(report).what == "it ran on cuda, and npu was asked for"
+
+
+@pytest.mark.parametrize("said", ["", "Model 9000 (32 GB)", "0"])
+def test_where_no_log_says_the_device_it_is_not_verified(said: str, quick: Path) -> None:
+    """Nor does a file say it that was there before."""
+    script = quick / SCRIPT
+    script.write_text(script.read_text().replace("{arguments.device}:0", said))
+    (quick / "environment.json").write_text('{"device": "npu"}')
+    report = check(quick, on("npu"))
+    assert report.passed and device_of(report).status == "NOT CHECKED" and "not verified" in device_of(report).what
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 10_000, '{"device": 3}', "[]"])
+def test_what_lies_beside_a_log_may_be_anything(text: str, quick: Path) -> None:
+    script = quick / SCRIPT
+    script.write_text(script.read_text() + f"\nopen('environment.json', 'w').write({text!r})")
+    assert device_of(check(quick)).what == "it ran on cpu, says its log"
+
+
+def test_a_case_on_a_device_that_does_not_exist_but_works(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The simulated one: the scaffold trains on it as on a vendor's, and its run says so."""
+    write_package(tmp_path / "site", "npu")
+    places = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
+    command = ["zoo", "check", str(made), "--device", "npu", "--index", "file:///", "--json"]
+    assert run(command) == 0, capsys.readouterr()
+    told = json.loads(capsys.readouterr().out)
+    assert [one["what"] for one in told["findings"] if one["check"] == "case small: device"] == [
+        "it ran on npu, says its log"
+    ]
 
 
 def test_a_dataset_is_found_inside_or_below_the_root(quick: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from paddock.cli.main import run
 from paddock.config.load import SHIPPED, recipe_names
 from paddock.errors import DataError
+from paddock.telemetry.format import count
 from paddock.testing.simulated import Injection, write_package
 from paddock.zoo.catalogue import COLUMNS, FILE, KnownResult, catalogue, read_results, write_results
 
@@ -128,8 +129,54 @@ def test_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["zoo", "show", proven]) == 0
     page = capsys.readouterr().out
     assert all(result.command in page for result in known[proven].results)
+    assert run(["zoo", "list", "--task", known[proven].recipe.task]) == 0
+    assert {line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]} == {known[proven].recipe.task}
     assert run(["zoo", "show", "resnet50", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "resnet/50"
+
+
+SIZES = {"gpt2/117m": ("language_modeling", "124M"), "resnet/50": ("image_classification", "25.6M")}
+"""As everybody counts them."""
+
+
+def cells(head: str, line: str, columns: list[str]) -> dict[str, str]:
+    """The cells of a line of a table, below the words of its head."""
+    begins = [head.index(column) for column in columns] + [None]
+    return {column: line[begins[at] : begins[at + 1]].strip() for at, column in enumerate(columns)}
+
+
+def test_the_list_has_task_size_and_result_of_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert run(["zoo", "list"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    shown = {line.split()[0]: line.split() for line in lines}
+    entries = catalogue()
+    assert [line.split()[0] for line in lines] == [entry.recipe.name for entry in entries]
+    for name, (task, size) in SIZES.items():
+        assert shown[name][1:3] == [task, size]
+    columns = ["layouts proven", "devices aligned", "result", "also called"]
+    for entry, line in zip(entries, lines, strict=True):
+        assert line.split()[1:3] == [entry.recipe.task, count(entry.recipe.parameters)]
+        told = cells(head, line, columns)
+        assert told["result"] == (entry.headline() or "–") and told["also called"] == " ".join(entry.recipe.aliases)
+        assert told["devices aligned"] == (" ".join(entry.named("device")) or "–")
+    reached = [entry for entry in entries if entry.reached()]
+    assert reached and all(entry.headline().startswith("val.") for entry in reached)
+
+
+def test_the_page_of_a_recipe_has_its_task_its_size_and_its_results(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = next(entry for entry in catalogue() if entry.reached())
+    assert run(["zoo", "show", entry.recipe.name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    recipe = entry.recipe
+    assert lines[0] == f"{recipe.name}: {recipe.family}, {recipe.parameters:,} parameters ({count(recipe.parameters)})"
+    assert lines[1].split() == ["task", recipe.task]
+    for result in entry.results:
+        if result.kind == "metric":
+            begin = [result.name, f"{result.value:g}"]
+            assert [line for line in lines if line.split()[:2] == begin and result.machine in line], result
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from packaging.tags import sys_tags
 from packaging.version import Version
 
 from paddock.errors import DataError
 from paddock.zoo.contribution import Contribution
 from paddock.zoo.findings import Finding
-from paddock.zoo.package_index import IndexUnreachable, PackageIndex, versions_on
+from paddock.zoo.package_index import IndexUnreachable, PackageIndex, Release, releases_on
 from paddock.zoo.requirements import check_requirements
 
 JSON = '{"files": [{"filename": "seen-1.0.tar.gz"}, {"filename": "seen-1.5-py3-none-any.whl"}, \
 {"filename": "seen-2.0-py3-none-any.whl", "yanked": "broken"}, {"filename": "seen.txt"}]}'
 HTML = '<a href="../linked-0.9.zip#sha256=0">x</a><a href="linked-1.1-py3-none-any.whl">y</a>\
 <a href="linked-3.0.tar.gz" data-yanked="">z</a>'
-PAGES = {"/seen/": ("application/vnd.pypi.simple.v1+json", JSON), "/linked/": ("text/html", HTML)}
+ELSEWHERE = "cp27-cp27m-win32.whl"
+MACHINES = {
+    "files": [
+        {"filename": f"picky-1.0-{ELSEWHERE}"},
+        {"filename": "picky-2.0-py3-none-any.whl", "requires-python": "<3"},
+        {"filename": f"picky-3.0-{ELSEWHERE}"},
+        {"filename": "picky-3.0.tar.gz", "requires-python": ">=3.9"},
+        {"filename": f"picky-4.0-{ELSEWHERE}"},
+        {"filename": f"picky-4.0-{next(sys_tags())}.whl"},
+        {"filename": "picky-5.0.tar.gz", "requires-python": ">=99"},
+        {"filename": "picky-6.0.tar.gz", "requires-python": "as you like"},
+    ]
+}
+LINKS = '<a href="old-1.0-py3-none-any.whl#sha256=0" data-requires-python="&lt;3">x</a><a href="old-0.9%2B1.zip">y</a>'
+PAGES = {
+    "/seen/": ("application/vnd.pypi.simple.v1+json", JSON),
+    "/linked/": ("text/html", HTML),
+    "/picky/": ("application/vnd.pypi.simple.v1+json", json.dumps(MACHINES)),
+    "/old/": ("text/html", LINKS),
+}
 
 
 class Index(BaseHTTPRequestHandler):
-    """An index of two packages."""
+    """An index of a few packages."""
 
     def do_GET(self) -> None:
         kind, page = PAGES.get(self.path, ("text/plain", ""))
@@ -47,7 +68,7 @@ def index() -> Iterator[str]:
 
 def check(lines: str, place: Path, address: str) -> Finding:
     (place / "requirements.txt").write_text(lines)
-    [finding] = check_requirements(Contribution.open(place), PackageIndex(address).versions)
+    [finding] = check_requirements(Contribution.open(place), PackageIndex(address).releases)
     return finding
 
 
@@ -63,6 +84,16 @@ def check(lines: str, place: Path, address: str) -> Finding:
         ("seen==2.0", "failed", "no version of seen"),
         ("linked>=3,<4", "failed", "no version of linked is <4,>=3; its newest is 1.1"),
         ("absent==1.0", "failed", "the index has no absent"),
+        ("picky==1.0", "failed", "picky 1.0 cannot be installed here: it has no sources, and no wheel for this Python"),
+        ("picky==2.0", "failed", "picky 2.0 cannot be installed here: it is for Python <3, and this is 3."),
+        ("picky==3.0", "passed", "conflicts between them were not looked for"),
+        ("picky==4.0", "passed", ""),
+        ("picky==5.0", "failed", "picky 5.0 cannot be installed here: it is for Python >=99"),
+        ("picky==6.0", "passed", ""),
+        ("picky<3", "failed", "picky 2.0 cannot be installed here"),
+        ("picky>2,<6", "passed", ""),
+        ("old==1.0", "failed", "old 1.0 cannot be installed here: it is for Python <3"),
+        ("old==0.9+1", "passed", ""),
         ("broken==1.0", "NOT CHECKED", "broken==1.0 is not installed, and no index could be asked: it answered 500"),
         (f"tool @ git+https://example.org/tool@{'a' * 40}", "NOT CHECKED", "tool is in a repository"),
     ],
@@ -80,15 +111,15 @@ def test_without_an_index_nothing_is_said_to_pass(tmp_path: Path) -> None:
 
 
 def test_versions_of_both_kinds_of_pages(index: str) -> None:
-    assert PackageIndex(index).versions("Seen") == [Version("1.0"), Version("1.5")]
-    assert PackageIndex(index + "/").versions("linked") == [Version("0.9"), Version("1.1")]
+    assert PackageIndex(index).releases("Seen") == [Release(Version("1.0")), Release(Version("1.5"))]
+    assert PackageIndex(index + "/").releases("linked") == [Release(Version("0.9")), Release(Version("1.1"))]
 
 
 def test_an_index_that_does_not_answer_is_asked_once(index: str) -> None:
     broken = PackageIndex(index)
     for name in ("broken", "seen"):
         with pytest.raises(IndexUnreachable, match="it answered 500"):
-            broken.versions(name)
+            broken.releases(name)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +134,9 @@ def test_an_index_that_does_not_answer_is_asked_once(index: str) -> None:
 )
 def test_an_answer_that_no_index_gives(kind: str, page: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError) as caught:
-        versions_on(kind, page)
+        releases_on(kind, page)
     assert why in str(caught.value)
     asked = PackageIndex("http://127.0.0.1:1")
     monkeypatch.setattr(asked, "_page", lambda name: (kind, page))
     with pytest.raises(IndexUnreachable, match=why):
-        asked.versions("seen")
+        asked.releases("seen")

@@ -5,18 +5,30 @@ The scripts are a few lines without torch. Limits are small; none is one that a 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paddock.testing.processes import is_gone, wait_for
-from paddock.zoo.sandbox import Limits, Outcome, clean_environment, run_in_sandbox
+from paddock.zoo.sandbox import (
+    PR_GET_DUMPABLE,
+    Limits,
+    Outcome,
+    clean_environment,
+    closed_to_others,
+    run_in_sandbox,
+)
+from paddock.zoo.supervisor import written
 
 SMALL = Limits(seconds=600, memory=2**30, disk=2**24, output=2**20, processes=40, grace=0.3)
 
@@ -124,6 +136,89 @@ def test_one_that_fills_the_disk_with_many_files(tmp_path: Path) -> None:
     assert outcome.ended == "disk" and outcome.disk > limits.disk
 
 
+FILES_ELSEWHERE = """
+for number in range(20):
+    with open(f"{folder}/{number}", "wb") as stream:
+        stream.write(b"x" * 2**20)
+"""
+"""Written in no time, and nobody waits for anybody to look."""
+
+
+@pytest.fixture
+def memory_for_all() -> Iterator[Path]:
+    """A name that nothing has yet in the folder that everybody shares and that is held in memory."""
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("there is no /dev/shm that this user may write to")
+    folder = Path("/dev/shm") / f"paddock-tests-{os.getpid()}"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_one_that_fills_what_everybody_shares(tmp_path: Path, memory_for_all: Path) -> None:
+    code = f"import os\nfolder = {str(memory_for_all)!r}\nos.mkdir(folder)\n"
+    outcome, _ = run(code + FILES_ELSEWHERE, tmp_path, replace(SMALL, disk=2**22))
+    assert outcome.ended == "disk" and outcome.disk > 2**22
+
+
+def test_one_that_fills_it_with_files_without_names(tmp_path: Path, memory_for_all: Path) -> None:
+    code = f"""
+import os, time
+os.mkdir({str(memory_for_all)!r})
+kept = []
+while True:
+    kept.append(open({str(memory_for_all / "x")!r}, "wb", buffering=0))
+    os.unlink(kept[-1].name)
+    kept[-1].write(b"x" * 2**20)
+    time.sleep(0.02)
+"""
+    outcome, _ = run(code, tmp_path, replace(SMALL, disk=2**22))
+    assert outcome.ended == "disk"
+
+
+def test_one_that_fills_another_folder_of_a_disk(tmp_path: Path) -> None:
+    before = written("self")[0]
+    (tmp_path / "probe").write_bytes(b"x" * 2**20)
+    if written("self")[0] - before < 2**20:
+        pytest.skip("temporary files are on no disk here, or the kernel does not count what is written")
+    (tmp_path / "elsewhere").mkdir()
+    code = f"folder = {str(tmp_path / 'elsewhere')!r}\n"
+    outcome, _ = run(code + FILES_ELSEWHERE, tmp_path, replace(SMALL, disk=2**22))
+    assert outcome.ended == "disk" and outcome.disk > 2**22
+
+
+def test_what_goes_to_no_file_is_no_file(tmp_path: Path) -> None:
+    """A program says much to its own processes, to others and to nobody."""
+    code = """
+import os, threading
+reading, writing = os.pipe()
+threading.Thread(target=lambda: [os.read(reading, 2**20) for _ in iter(int, 1)], daemon=True).start()
+with open("/dev/null", "wb") as nothing:
+    for _ in range(20):
+        nothing.write(b"x" * 2**20)
+        os.write(writing, b"x" * 2**20)
+print("x" * 2**19)
+"""
+    outcome, _ = run(code, tmp_path, replace(SMALL, disk=2**22))
+    assert (outcome.status, outcome.ended) == (0, None) and outcome.disk < 2**22
+
+
+def test_what_others_write_is_not_blamed_on_it(tmp_path: Path, memory_for_all: Path) -> None:
+    """Much is new in a folder that everybody shares, and the script has not written that much to anything."""
+
+    def write() -> None:
+        wait_for(lambda: bool(noted(tmp_path)))
+        memory_for_all.mkdir()
+        (memory_for_all / "of_others").write_bytes(b"x" * 2**24)
+        (tmp_path / "sandbox" / "go").touch()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    code = NOTE + "while not os.path.exists('go'):\n    time.sleep(0.01)\nopen('log', 'wb').write(b'x' * 3 * 2**20)"
+    outcome, _ = run(code, tmp_path, replace(SMALL, disk=2**22))
+    writer.join()
+    assert (outcome.status, outcome.ended) == (0, None)
+
+
 def test_one_that_prints_a_gigabyte(tmp_path: Path) -> None:
     code = "import sys\nfor _ in range(1024):\n    sys.stdout.write('x' * 2**20)\n"
     outcome, printed = run(code, tmp_path)
@@ -145,17 +240,62 @@ def test_many_that_take_memory_together(tmp_path: Path) -> None:
 def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct horse")
     monkeypatch.setenv("TOOLKIT_HOME", "somewhere")
-    code = """
-import json, os, pathlib
-told = {"own": dict(os.environ), "parent": pathlib.Path(f"/proc/{os.getppid()}/environ").read_text()}
-print(json.dumps(told))
-"""
-    _, printed = run(code, tmp_path, variables=("TOOLKIT_HOME",))
+    _, printed = run("import json, os; print(json.dumps(dict(os.environ)))", tmp_path, variables=("TOOLKIT_HOME",))
     assert "correct horse" not in printed and "AWS_SECRET_ACCESS_KEY" not in printed
-    own = json.loads(printed)["own"]
+    own = json.loads(printed)
     sandbox = str(tmp_path / "sandbox")
     assert all(own[name].startswith(sandbox) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"))
     assert own["TOOLKIT_HOME"] == "somewhere"
+
+
+LOOK_AROUND = """
+import os
+for name in filter(str.isdecimal, os.listdir("/proc")):
+    if int(name) != os.getpid():
+        for file in ("environ", "maps"):
+            try:
+                with open(f"/proc/{name}/{file}", "rb") as stream:
+                    print(name, file, b"SECRET" in stream.read())
+            except OSError:
+                pass
+"""
+CHECKER = """
+import os, sys
+from pathlib import Path
+sandbox = Path(sys.argv[1])
+from paddock.zoo.sandbox import Limits, run_in_sandbox
+limits = Limits(memory=2**30, disk=2**24, output=2**20)
+outcome, printed = run_in_sandbox([sys.executable, "script.py"], sandbox, sandbox, limits)
+print(os.getpid())
+print(printed)
+"""
+
+
+def test_the_environment_of_the_check_cannot_be_read(tmp_path: Path) -> None:
+    """Nor its memory, whether it runs as root or as somebody else. It is a process of its own: what it was started with
+    is what the kernel shows to others."""
+    sandbox = tmp_path / "sandbox"
+    sandbox.mkdir()
+    secret = f"correct horse {os.getpid()}"
+    (sandbox / "script.py").write_text(LOOK_AROUND.replace("SECRET", secret))
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKER, str(sandbox)],
+        env={**os.environ, "AWS_SECRET_ACCESS_KEY": secret},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    checker, *seen = done.stdout.split("\n")
+    assert checker.isdecimal() and not [line for line in seen if line.startswith(f"{checker} ") or "True" in line]
+
+
+def test_the_check_is_closed_while_a_script_runs_and_open_before_and_after() -> None:
+    kernel = ctypes.CDLL(None)
+    assert kernel.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1
+    with pytest.raises(KeyError), closed_to_others():
+        assert kernel.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
+        raise KeyError
+    assert kernel.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1
 
 
 def test_only_a_few_variables_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
