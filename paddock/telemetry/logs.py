@@ -108,10 +108,10 @@ def _rows(path: Path, tolerated: Tolerated) -> Iterator[Record]:
     with open_regular(path) as stream:
         lines = _text_lines(stream, path)
         header = next((line for line in lines if line.strip()), "")
-        rows = csv.reader(lines, delimiter=_delimiter(header) or ",")
-        names = [name.strip() for name in next(csv.reader([header], delimiter=_delimiter(header) or ","), [])]
+        rows, heads = (csv.reader(part, delimiter=_delimiter(header) or ",") for part in (lines, [header]))
+        names = [name.strip() for _, cells in _numbered(path, heads, before=0) for name in cells]
         places = _step_columns(path, names)
-        for number, cells in _numbered(path, rows):
+        for number, cells in _numbered(path, rows, before=1):
             try:
                 yield _record(names, places, cells)
             except ValueError as error:
@@ -134,14 +134,14 @@ def _text_lines(stream: BinaryIO, path: Path) -> Iterator[str]:
             raise DataError(f"{path}, line {number} is not UTF-8", why=f"byte {error.start} of it is none") from None
 
 
-def _numbered(path: Path, rows: Any) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not empty, with the number of the line where each ends."""
+def _numbered(path: Path, rows: Any, before: int) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not empty, with the number of the line where each ends; so many lines were read `before`."""
     try:
         for cells in rows:
             if any(cell.strip() for cell in cells):
-                yield rows.line_num + 1, cells
+                yield rows.line_num + before, cells
     except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num + 1} is no row of a table", why=str(error)) from None
+        raise DataError(f"{path}, line {rows.line_num + before} is no row of a table", why=str(error)) from None
 
 
 def _step_columns(path: Path, names: list[str]) -> list[int]:

@@ -125,9 +125,9 @@ def _case(number: int, values: dict[str, Any]) -> Case:
 
 def find_place(case: Case, root: Path) -> CasePlace:
     """Where a case runs; `root` is the folder that its run_dir begins at. A ConfigError, if that leads out of it."""
-    run_dir = _inside(root, case.desc.run_dir, "desc.run_dir", Path.is_dir, "a folder")
+    run_dir = _inside(root, case.desc.run_dir, "desc.run_dir", Path.is_dir, "folder")
     contribution = run_dir.parent if run_dir.name == SCRIPTS and run_dir != root else run_dir
-    run_file = _inside(run_dir, case.desc.run_file, "desc.run_file", Path.is_file, "a file")
+    run_file = _inside(run_dir, case.desc.run_file, "desc.run_file", Path.is_file, "file")
     return CasePlace(case, contribution, run_dir.relative_to(contribution), run_file.relative_to(run_dir))
 
 
@@ -139,8 +139,12 @@ def _inside(folder: Path, name: str, field: str, is_kind: Any, kind: str) -> Pat
     if ".." in parts:
         raise bad_value(field, name, "it leads out of its folder by ..", "keep it inside the contribution")
     path = folder.joinpath(*parts)
+    try:
+        is_there = is_kind(path)
+    except OSError:  # the name is longer than any
+        is_there = False
+    if not is_there:
+        raise bad_value(field, name, f"there is no such {kind}", "check the path")
     if not leads_inside(folder, Path(name)):
         raise bad_value(field, name, "it leads out of its folder by a symbolic link", "copy what it leads to")
-    if not is_kind(path):
-        raise bad_value(field, name, f"there is no such {kind.split()[-1]}", "check the path")
     return path
