@@ -2,11 +2,16 @@
 
 Family, operator, module, direction and relative size (1e-4 to 5e-2) are drawn from those that a training step of the
 family's smallest recipe has. It counts how often the right module and the right operator are named; and how often
-something is found where nothing is wrong, with other weights and samples each time.
+something is found where nothing is wrong, with other weights and samples each time: every second of these devices
+computes something else every time (by 1e-7 to 1e-5).
+
+In types of few bits errors are half a rounding of the type at least, since less is rounded away; what is found is told
+by their size in roundings. `--every-operator` looks into parts that agree as well.
 
 Then drift: short runs of a small GPT-2 on the accelerator with an error (0.1 to 100), beside the CPU's. Of those whose
 final loss moves by more than one percent, or that break off, `paddock align RUN REFERENCE` may call none aligned.
 Run: python benchmarks/injected_errors.py [--errors 200] [--clean 50] [--drifts 40] [--seed 0] [--no-keep]
+     [--precision float32|bfloat16|float16] [--every-operator]
 """
 
 from __future__ import annotations
@@ -43,7 +48,13 @@ from paddock.training.run import TrainingRun
 
 DEVICE = "npu"
 RECIPES = ("gpt2/tiny", "bert/tiny", "t5/tiny", "mt5/tiny", "resnet/tiny-synthetic")
-SMALL: dict[str, Any] = {"precision": {"compute": "float32"}, "batch": {"micro": 2, "global": 2}}
+SMALL: dict[str, Any] = {"batch": {"micro": 2, "global": 2}}
+SMALLEST, LARGEST = -4, -1.301
+"""Powers of ten between which the sizes of errors lie."""
+NOISE = -7, -5
+"""The same of what a device differs from itself by."""
+BINS = (0.5, 1, 2, 4, math.inf)
+"""Sizes in roundings of a type of few bits."""
 
 DRIFTING = "gpt2/tiny"
 SHORT: dict[str, Any] = {
@@ -66,40 +77,56 @@ def main() -> None:
     parser.add_argument("--drifts", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=True, help="write the table")
+    parser.add_argument("--precision", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--every-operator", action="store_true", help="also of parts that agree")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(arguments.seed)
     modules, operators, alarms = 0, 0, 0
+    how = (arguments.precision, arguments.every_operator)
+    rounding = torch.finfo(getattr(torch, arguments.precision)).eps
+    smallest = max(SMALLEST, math.log10(rounding / 2))
+    by_size: dict[float, list[bool]] = {least: [] for least in BINS[:-1]}
     places = {name: _places(name) for name in RECIPES}
     number = 0
     while number < arguments.errors:
         name = draw.choice(RECIPES)
         operator, module, direction = draw.choice(places[name])
-        size = 10 ** draw.uniform(-4, -1.301)
-        found, applied = _align(name, number, [Injection(operator, module, size, direction)])
+        size = 10 ** draw.uniform(smallest, LARGEST)
+        found, applied = _align(name, number, [Injection(operator, module, size, direction)], *how)
         if not applied:  # torch makes the operator of others there, so that the device has none that could be wrong
             continue
         number += 1
         right_module, right_operator = _named(found, operator, module, direction)
         modules, operators = modules + right_module, operators + right_operator
+        by_size[max(least for least in by_size if least <= max(size / rounding, 0.5))].append(right_operator)
         if not (right_module and right_operator):
             said = [(one.operator, one.module, one.direction) for one in found.operators[:2]] or found.culprit
             print(
                 f"{number}: {name} {operator} in {module}, {direction}, {size:.1e}: {said}", file=sys.stderr, flush=True
             )
     for number in range(arguments.clean):
-        found, _ = _align(RECIPES[number % len(RECIPES)], 1000 + number, [])
+        noise = 10 ** draw.uniform(*NOISE) if number % 2 else 0.0
+        found, _ = _align(RECIPES[number % len(RECIPES)], 1000 + number, [], *how, nondeterministic=noise)
         alarms += not found.aligned
         for one in found.failures[:1]:
             print(f"clean {number}: {one}", file=sys.stderr, flush=True)
-    moved, told = drift(arguments.drifts, random.Random(arguments.seed), places[DRIFTING])
+    moved, told = 0, 0
+    if arguments.drifts:
+        moved, told = drift(arguments.drifts, random.Random(arguments.seed), places[DRIFTING])
+    sizes = [
+        (f"right operator named, errors of {least} to {most} roundings", sum(one) / len(one), "")
+        for (least, one), most in zip(by_size.items(), BINS[1:], strict=True)
+        if one and arguments.precision != "float32"
+    ]
     (keep if arguments.keep else lambda _, rows: show(rows))(
-        __file__,
+        __file__ if arguments.precision == "float32" else f"injected_errors_{arguments.precision}.py",
         [
             ("seed", float(arguments.seed), ""),
             ("errors put in", float(arguments.errors), ""),
             ("right module named", modules / max(arguments.errors, 1), "≥ 0.97"),
             ("right operator named", operators / max(arguments.errors, 1), "≥ 0.90"),
+            *sizes,
             ("runs without an error", float(arguments.clean), ""),
             ("false alarms", float(alarms), "0"),
             ("short runs with an error", float(arguments.drifts), ""),
@@ -109,8 +136,9 @@ def main() -> None:
     )
 
 
-def _recipe(name: str, seed: int) -> Recipe:
-    return recipe_from_dict(merge(load_recipe(name).to_dict(), {**SMALL, "train": {"seed": seed}}))
+def _recipe(name: str, seed: int, precision: str = "float32") -> Recipe:
+    changes = {**SMALL, "train": {"seed": seed}, "precision": {"compute": precision}}
+    return recipe_from_dict(merge(load_recipe(name).to_dict(), changes))
 
 
 def _places(name: str) -> list[tuple[str, str, Any]]:
@@ -119,11 +147,19 @@ def _places(name: str) -> list[tuple[str, str, Any]]:
         return operators_of(_recipe(name, 0), adapter_named(DEVICE))
 
 
-def _align(name: str, seed: int, injections: Sequence[Injection]) -> tuple[LayerAlignment, bool]:
+def _align(
+    name: str,
+    seed: int,
+    injections: Sequence[Injection],
+    precision: str,
+    every_operator: bool,
+    *,
+    nondeterministic: float = 0.0,
+) -> tuple[LayerAlignment, bool]:
     """What was found, and whether the device computed anything wrong at all."""
-    with simulated_device(DEVICE, injections=injections) as device:
-        adapters = (adapter_named(DEVICE), adapter_named("cpu"))
-        found = align_layers(name, _recipe(name, seed), *adapters, prepare_model=name_modules)
+    with simulated_device(DEVICE, injections=injections, nondeterministic=nondeterministic) as device:
+        adapters, recipe = (adapter_named(DEVICE), adapter_named("cpu")), _recipe(name, seed, precision)
+        found = align_layers(name, recipe, *adapters, prepare_model=name_modules, every_operator=every_operator)
         return found, device.injections is not None and device.injections.applied > 0
 
 

@@ -73,11 +73,14 @@ class LayerOptions:
     Same weights, same samples, no dropout. Every part of the model is given the reference's inputs and gradients,
     so that no error of one reaches another; how far its results may be away is found by moving the reference's
     inputs by a rounding, and by letting the device compute the same twice: its noise. A part that fails is run
-    again operator by operator, and --output gets a script that shows the operator alone. Then the optimizer's
+    again operator by operator, and --output gets a script that shows the operator alone; without it, nothing is
+    written. --every-operator does so with every part. Then the optimizer's
     update is compared and, with --nproc-per-node 2 or more, what the devices of as many processes exchange: every
     kind of collective, on tensors as large as the model's.
 
         paddock align --model gpt2/tiny --device npu --layers
+
+        paddock align --model gpt2/tiny --device npu --every-operator
 
         paddock align --model gpt2/tiny --device npu --nproc-per-node 2
 
@@ -93,6 +96,9 @@ class LayerOptions:
     """The device that is right."""
     compiled: bool = False
     """Compile the units of the device's model: eager beside compiled, where the device is the reference."""
+    every_operator: bool = False
+    """Compare each operator by itself, also in parts that agree: finds errors that rounding hides there, and takes
+    many times as long."""
     output: Path | None = None
     """A folder for scripts that show what is wrong."""
     json: bool = False
@@ -166,6 +172,7 @@ def layers(arguments: list[str]) -> None:
             command.launch,
             compiled=options.compiled,
             folder=options.output,
+            every_operator=options.every_operator,
             on_part=on_part,
         )
     tell_layers(found, options.json)

@@ -49,6 +49,7 @@ def align_layers(
     *,
     compiled: bool,
     folder: Path | None,
+    every_operator: bool = False,
     on_part: OnPart | None = None,
 ) -> LayerAlignment:
     """Compare one training step of a recipe's model on its device with the same on the reference's, part by part; with
@@ -56,6 +57,8 @@ def align_layers(
     from paddock.alignment.layers import alignment
 
     _check_processes(processes)
+    if compiled and every_operator:
+        raise bad_value("--every-operator", True, "compiled layers have no operators of their own", "leave one out")
     device, other = _devices(recipe, reference)
     if device == other and not compiled:
         raise bad_value(
@@ -65,7 +68,15 @@ def align_layers(
             "set --device to the one that is to be compared, or --compiled",
         )
     return alignment.align_layers(
-        name, recipe, device, other, compiled=compiled, folder=folder, on_part=on_part, processes=processes
+        name,
+        recipe,
+        device,
+        other,
+        compiled=compiled,
+        folder=folder,
+        on_part=on_part,
+        every_operator=every_operator,
+        processes=processes,
     )
 
 

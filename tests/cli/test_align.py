@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -150,6 +151,24 @@ def test_other_seeds_are_other_experiments(trained_run: Path, copy: Path, capsys
     assert run(["align", str(copy), str(trained_run), "--allow-differences", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {fact["name"]: fact["state"] for fact in found["facts"]}["training data"] == "unknown"
+
+
+def test_other_samples_at_the_same_place_are_another_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two recipes that are the same to the letter; the file that they name is not."""
+    text, words = tmp_path / "text.txt", ["the", "horse", "stands", "in", "its", "paddock", "and", "eats"]
+    short = ["--steps", "2", "--evaluate.every", "None", "--checkpoint.every", "None", "--schedule.warmup", "1"]
+    for seed, name in enumerate(("one", "other", "again")):
+        draw = random.Random(seed % 2)
+        text.write_text("\n\n".join(" ".join(draw.choices(words, k=draw.randrange(40, 120))) + "." for _ in range(200)))
+        given = ["--data.source", "text", "--data.path", str(text), "--run-dir", str(tmp_path / name)]
+        assert run(["train", *TINY, *short, *given]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert run(["align", str(tmp_path / "other"), str(tmp_path / "one")]) == 2
+    said = capsys.readouterr().err
+    assert "are different experiments" in said and "why: training data: " in said, said
+    assert run(["align", str(tmp_path / "again"), str(tmp_path / "one")]) == 0
 
 
 def test_what_is_kept_of_a_run_for_comparing_it(trained_run: Path) -> None:

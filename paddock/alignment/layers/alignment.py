@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from paddock.alignment.layers.closeness import has_few_bits
 from paddock.alignment.layers.collectives import compare_collectives
-from paddock.alignment.layers.comparison import Compared, OnTensor, align_parts
+from paddock.alignment.layers.comparison import Compared, OnTensor, align_parts, forgive
 from paddock.alignment.layers.inside import compare_modules
 from paddock.alignment.layers.operators import OperatorFinding, find_operators
 from paddock.alignment.layers.parts import PartRunner, Reference
@@ -32,7 +33,8 @@ from paddock.training.compilation import compile_units
 from paddock.training.precision import autocast_for
 
 MOST_EXAMINED = 3
-"""Parts that went wrong and are looked into, module by module and operator by operator."""
+"""Parts that went wrong and are looked into, module by module and operator by operator. In types of few bits the
+operators of all parts that might be wrong are looked at: they decide."""
 OnPart = Callable[[int, int], None]
 
 
@@ -139,11 +141,12 @@ def align_layers(
     on_part: OnPart | None = None,
     on_tensor: OnTensor | None = None,
     prepare_model: Callable[[Model], None] | None = None,
+    every_operator: bool = False,
     processes: LaunchOptions = LaunchOptions(),  # noqa: B008 - frozen
 ) -> LayerAlignment:
     """Compare one training step of the recipe's model, without dropout, on random samples; with several `processes`,
     what their devices exchange besides. Scripts that show what is wrong go to `folder`. `prepare_model` may change the
-    device's model before the step."""
+    device's model before the step. `every_operator` is compared, also those of parts that agree."""
     config = recipe.model.without_dropout()
     micro = arithmetic_of(recipe, 1).batch.micro
     batch = example_batch(config, micro, recipe.data.sample_shape(), seed=recipe.train.seed)
@@ -154,7 +157,9 @@ def align_layers(
         prepare_model(model)
     number_type = getattr(torch, recipe.precision.compute)
     started = time.perf_counter()
-    expected = Reference(PartRunner(right, batch))
+    rounds = has_few_bits(number_type) and recipe.precision.compute in reference.autocast
+    rounding = PartRunner(right, batch, _autocast(recipe, reference)) if rounds else None
+    expected = Reference(PartRunner(right, batch), rounding)
     reference_seconds = time.perf_counter() - started
     # A record of the reference itself is of what that has just computed; whoever compares wants it computed again.
     is_itself = device == reference and number_type == torch.float32 and not compiled and prepare_model is None
@@ -163,11 +168,13 @@ def align_layers(
     compared: list[Compared] = []
     modules: dict[str, list[Compared]] = {}
     operators: list[OperatorFinding] = []
-    for number, found in enumerate(align_parts(expected, runner, number_type, on_tensor), start=1):
+    looks_inside = not compiled and on_tensor is None
+    parts = align_parts(expected, runner, number_type, on_tensor, wide=not looks_inside)
+    for number, found in enumerate(parts, start=1):
+        if looks_inside:
+            found, wrong = _look_inside(found, expected, runner, number_type, modules, every_operator)
+            operators += wrong
         compared += found
-        if any(not one.agrees for one in found) and len(modules) < MOST_EXAMINED and not compiled:
-            modules[found[0].part] = compare_modules(found[0].part, expected, runner, number_type)
-            operators += find_operators(found[0].part, expected, runner, number_type)
         if on_part is not None:
             on_part(number, len(runner.parts) + 1)
     compared += compare_update(expected.runner.model, model, expected.gradients, recipe.optimizer)
@@ -187,6 +194,39 @@ def align_layers(
         reference_seconds,
         time.perf_counter() - started,
     )
+
+
+def _look_inside(
+    found: list[Compared],
+    reference: Reference,
+    device: PartRunner,
+    number_type: torch.dtype,
+    modules: dict[str, list[Compared]],
+    every_operator: bool,
+) -> tuple[list[Compared], list[OperatorFinding]]:
+    """What is found of a part, once its operators were looked at, and those that are wrong. What its modules make is
+    added to `modules`. In a type of few bits a part is wrong if an operator is, or if it is very far away."""
+    part, few = found[0].part, has_few_bits(number_type)
+    wrong: list[OperatorFinding] = []
+    if every_operator or (_differs(found) and (few or len(modules) < MOST_EXAMINED)):
+        wrong = find_operators(part, reference, device, number_type)
+    if few and not wrong and _differs(found):
+        found = forgive(found, reference, number_type)
+    if wrong and not _differs(found):
+        found = [*found, *(_of_operator(part, one) for one in wrong)]
+    elif _differs(found) and len(modules) < MOST_EXAMINED:
+        modules[part] = compare_modules(part, reference, device, number_type)
+    return found, wrong
+
+
+def _differs(found: Sequence[Compared]) -> bool:
+    return any(not one.agrees for one in found)
+
+
+def _of_operator(part: str, finding: OperatorFinding) -> Compared:
+    """An operator's result, which no tensor of its part shows."""
+    name = f"{finding.operator} in {finding.module or 'no module'}"
+    return Compared(part, finding.direction, name, finding.distance, finding.allowed)
 
 
 def _model(recipe: Recipe, adapter: DeviceAdapter) -> Model:

@@ -27,7 +27,7 @@ def compare_modules(part: str, reference: Reference, device: PartRunner, number_
     """Every module of a part, by its name: its outputs, in the order in which they are made, and their gradients."""
     model = reference.runner.model
     expected = _heard(reference.runner, model, reference, part)
-    moved = distances(_heard(Moved(reference.runner, number_type), model, reference, part), expected)
+    moved = distances(_heard(Moved(reference.rounding, number_type), model, reference, part), expected)
     again = partial(_heard, device, device.model, reference, part)
     computed = again()
     found, noise = distances(computed, expected), measure_noise(again, computed, expected)

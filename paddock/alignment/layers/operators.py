@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paddock.alignment.layers.closeness import SAME, Distance, distance, tolerance
+from paddock.alignment.layers.closeness import SAME, Distance, distance, operator_tolerance
 from paddock.alignment.layers.comparison import Direction
 from paddock.alignment.layers.modules import ModuleTrace
 from paddock.alignment.layers.noise import allow_noise, measure_noise
@@ -140,7 +140,7 @@ class OperatorReplay(TorchDispatchMode):
             if (apart := distance(result, right)) == SAME:
                 continue
             own = SAME if truth is None else distance(right.to(truth[number].dtype), truth[number])
-            if apart.within(allowed := tolerance(own, self._number_type)):
+            if apart.within(allowed := operator_tolerance(own, result.dtype)):
                 continue
             noise = measure_noise(partial(self._once_more, func, given, number), {"": result}, {"": right})[""]
             if apart.within(allowed := allow_noise(allowed, noise, own, self._number_type)):

@@ -78,8 +78,10 @@ class PartRunner:
 class Reference:
     """One training step of the reference, part by part: what every part was given and made."""
 
-    def __init__(self, runner: PartRunner) -> None:
+    def __init__(self, runner: PartRunner, rounding: PartRunner | None = None) -> None:
+        """`rounding` computes the same model in the device's type, where that has few bits."""
         self.runner = runner
+        self.rounding = rounding or runner
         self.steps: dict[str, Step] = {}
         self.behind: dict[str, dict[str, Tensor]] = {}
         """The gradients that came to each part from behind."""

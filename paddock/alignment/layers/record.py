@@ -2,23 +2,26 @@
 
 A tensor is kept as its norm and as a sketch: its numbers, each with a sign that follows from its place, summed into a
 few dozen. The sketches of two tensors are about as far apart as the tensors are (within a few tenths of that), whatever
-their size; so an error that is many times what it may be shows, and the file has a kilobyte or two a tensor.
+their size; so an error that is many times what it may be shows, and the file has a kilobyte or two a tensor. A tensor
+that holds what is no number is near to none, not even to itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from paddock.alignment.layers.closeness import Distance, norm
 from paddock.alignment.layers.comparison import Compared, Direction
 from paddock.documents import Document, read_document
-from paddock.errors import ConfigError
+from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write
 from paddock.versions import versions
 
@@ -26,36 +29,56 @@ SUMS = 64
 """Numbers of a sketch."""
 PERIOD = 1 << 16
 """After so many numbers the signs come again, all of them turned or none."""
-FORMAT = 1
+FORMAT = 2
+"""Records of format 1 have no checksum."""
 MAX_BYTES = 64_000_000
+
+
+def _number(value: Any) -> Any:
+    """JSON has no words for what is no number or infinite: they are texts. Older records have null for all of them."""
+    words = {None: math.nan, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+    return words.get(value, value) if value is None or isinstance(value, str) else value
+
+
+Number = Annotated[float, BeforeValidator(_number)]
 
 
 class Entry(Document):
     """One tensor of a part."""
 
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
     part: str
     direction: Direction
     tensor: str
     shape: list[int]
-    norm: float
-    sketch: list[float] = Field(min_length=SUMS, max_length=SUMS)
-    allowed: float
+    norm: Number
+    sketch: list[Number] = Field(min_length=SUMS, max_length=SUMS)
+    allowed: Number
     """How far, relative to its norm, another device may be from it."""
 
 
 class Record(Document):
     """A device's training step."""
 
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
     format: int
     recipe: dict[str, Any]
     device: str
     number_type: str
     versions: dict[str, str]
-    entries: list[Entry]
+    entries: list[Entry] = Field(min_length=1)
+    checksum: str = ""
+    """Of all the rest: a digit that was changed would be another number."""
+
+    def sum_up(self) -> str:
+        """What its checksum should be."""
+        return sha256(self.model_dump_json(exclude={"checksum"}).encode()).hexdigest()
 
     def write(self, path: Path) -> None:
         with atomic_write(path) as stream:
-            stream.write(self.model_dump_json())
+            stream.write(self.model_copy(update={"checksum": self.sum_up()}).model_dump_json())
 
 
 class Recorder:
@@ -92,8 +115,14 @@ class Recorder:
 
 
 def read_record(path: Path) -> Record:
-    """What `write` wrote."""
-    return read_document(path, Record, fix="paddock align record RECIPE --output FILE makes one", max_bytes=MAX_BYTES)
+    """What `write` wrote, here or by an earlier version."""
+    fix = "paddock align record RECIPE --output FILE makes one"
+    record = read_document(path, Record, fix=fix, max_bytes=MAX_BYTES)
+    if not 1 <= record.format <= FORMAT:
+        raise DataError(f"{path} is a record of format {record.format}", why=f"known are 1 to {FORMAT}", fix=fix)
+    if record.format > 1 and record.checksum != record.sum_up():
+        raise DataError(f"{path} is damaged", why="its checksum is another one", fix="copy it again, or record again")
+    return record
 
 
 def sketch(values: Tensor) -> Tensor:
@@ -110,7 +139,7 @@ def _signs(count: int, seed: int) -> Tensor:
 
 
 def compare_records(found: Record, reference: Record) -> list[Compared]:
-    """Every tensor of a record beside that of another."""
+    """Every tensor of a record beside that of another; what one of them lacks is infinitely far away."""
     if found.recipe != reference.recipe:
         differing = sorted(_differences(found.recipe, reference.recipe))
         raise ConfigError(
@@ -118,17 +147,18 @@ def compare_records(found: Record, reference: Record) -> list[Compared]:
             why="other weights and other samples give other numbers",
             fix="record both with the same recipe and flags",
         )
-    theirs = {(one.part, one.tensor): one for one in found.entries}
-    return [_compare(one, theirs.get((one.part, one.tensor)), found.number_type) for one in reference.entries]
+    ours, theirs = ({(one.part, one.tensor): one for one in record.entries} for record in (reference, found))
+    alone = [_compare(one, None) for place, one in theirs.items() if place not in ours]
+    return [*(_compare(one, theirs.get(place)) for place, one in ours.items()), *alone]
 
 
-def _compare(reference: Entry, found: Entry | None, number_type: str) -> Compared:
-    far = found is None or found.shape != reference.shape
+def _compare(reference: Entry, found: Entry | None) -> Compared:
     apart = float("inf")
-    if found is not None and not far:
-        difference = torch.tensor(found.sketch) - torch.tensor(reference.sketch)
-        size = norm(difference)
-        apart = 0.0 if size == 0 else size / reference.norm if reference.norm else float("inf")
+    if found is not None and found.shape == reference.shape:
+        there, here = (torch.tensor(one.sketch, dtype=torch.float64) for one in (found, reference))
+        size = norm(there - here)
+        if math.isfinite(size):
+            apart = 0.0 if size == 0 else size / reference.norm if reference.norm else float("inf")
     allowed = max(reference.allowed, 0.0 if found is None else found.allowed)
     worst = float("inf")  # which a sketch does not know
     return Compared(

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.alignment.layers.closeness import FAR, SAME, Distance, distance, move, tolerance
+from paddock.alignment.layers.closeness import FAR, SAME, Distance, distance, move, operator_tolerance, tolerance
 from paddock.alignment.layers.record import SUMS, sketch
 
 
@@ -22,6 +22,11 @@ def test_distances() -> None:
     assert distance(torch.zeros(2), torch.zeros(3)) == FAR
     for strange in (math.nan, math.inf):
         assert distance(torch.tensor([3.0, strange, 4.0]), reference) == FAR
+    masked = torch.tensor([3.0, 4.0, -math.inf])
+    assert distance(torch.tensor([3.0, 5.0, -math.inf]), masked) == Distance(1 / 5, 1 / 4)
+    assert (
+        distance(torch.tensor([3.0, 4.0, math.inf]), masked) == distance(torch.tensor([3.0, 4.0, 0.0]), masked) == FAR
+    )
     assert distance(torch.tensor([1, 2]), torch.tensor([1, 3])) == FAR, "whole numbers are the same or they are not"
 
 
@@ -46,6 +51,22 @@ def test_moving_is_by_a_rounding() -> None:
     assert 0.1 * eps < apart.whole < eps and torch.equal(moved["places"], values["places"])
     assert torch.equal(move(values, torch.bfloat16, seed=1)["x"], moved["x"])
     assert apart.within(tolerance(apart, torch.bfloat16))
+
+
+def test_what_is_infinitely_far_is_within_nothing() -> None:
+    assert not FAR.within(FAR) and not Distance(0.0, math.inf).within(FAR)
+    assert Distance(1e300, 0.0).within(FAR) and SAME.within(SAME)
+
+
+@pytest.mark.parametrize("number_type", [torch.bfloat16, torch.float16])
+def test_few_bits_have_no_room_to_waste(number_type: torch.dtype) -> None:
+    """A tensor as a whole may be as far as the moved reference is, and an operator a rounding away."""
+    eps = torch.finfo(number_type).eps
+    assert tolerance(Distance(2 * eps, 2 * eps), number_type).whole == 2 * eps
+    assert tolerance(SAME, number_type).whole == eps / 2
+    assert operator_tolerance(SAME, number_type) == Distance(eps, 2 * eps)
+    assert operator_tolerance(Distance(eps, eps), number_type) == Distance(4 * eps, 4 * eps)
+    assert operator_tolerance(SAME, torch.float32) == tolerance(SAME, torch.float32)
 
 
 @given(st.integers(1, 200_000), st.integers(0, 10))

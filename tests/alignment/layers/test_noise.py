@@ -60,6 +60,21 @@ def test_a_steady_device_computes_twice() -> None:
     assert allow_noise(ALLOWED, SAME, SAME, torch.float32) == ALLOWED
 
 
+def test_what_is_known_is_not_measured_again() -> None:
+    compute, calls = device(1e-5), []
+
+    def again() -> dict[str, Tensor]:
+        calls.append(1)
+        return compute()
+
+    first = compute()
+    once = measure_noise(again, first, {"x": RIGHT}, repeats=1)
+    assert len(calls) == 1 and once["x"].whole > 0
+    more = measure_noise(again, first, {"x": RIGHT}, known=once)
+    assert len(calls) == REPEATS and more["x"].whole >= once["x"].whole and more["x"].worst >= once["x"].worst
+    assert measure_noise(again, first, {"x": RIGHT}, known={"x": SAME}) == {"x": SAME} and len(calls) == REPEATS
+
+
 @pytest.mark.parametrize("strange", [math.nan, math.inf])
 def test_no_numbers_are_no_noise(strange: float) -> None:
     wrong = torch.full((1000,), strange)
