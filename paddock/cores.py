@@ -9,6 +9,8 @@ from pathlib import Path
 
 ENOUGH_SECONDS = 0.5
 """Over less time the kernel's counters say nothing."""
+STILL_TRUE_SECONDS = 60.0
+"""So long `busy_now` goes by what it found."""
 IDLE = (3, 4)
 """The columns of /proc/stat that are no work: idle, and waiting for a disk."""
 
@@ -23,6 +25,8 @@ class Look:
 
 
 _first: Look | None = None
+_newest: tuple[float, float | None] | None = None
+"""When `busy_now` looked, and what it found."""
 
 
 def begin_watching() -> None:
@@ -53,3 +57,27 @@ def busy_with_others(first: Look | None, now: Look | None) -> float | None:
 def busy_since_the_beginning() -> float | None:
     """How many cores other processes have kept busy since this process began to watch."""
     return busy_with_others(_first, look())
+
+
+def busy_now() -> float | None:
+    """The same, for a process that has not watched from its beginning: of the half second that this takes, or of one
+    less than a minute ago."""
+    global _newest
+    if _newest is None or time.monotonic() - _newest[0] > STILL_TRUE_SECONDS:
+        first = look()
+        if first is None:
+            return None
+        time.sleep(ENOUGH_SECONDS)
+        now = look()
+        _newest = time.monotonic(), busy_with_others(first, now)
+    return _newest[1]
+
+
+def physical_cores() -> int | None:
+    """Of the cores that this process may use, how many have no sibling among them: threads of one core share it. None,
+    where the system does not tell."""
+    place = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    try:
+        return len({Path(place.format(number)).read_text() for number in os.sched_getaffinity(0)})
+    except (OSError, AttributeError):
+        return None

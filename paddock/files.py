@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from io import TextIOWrapper
@@ -19,19 +19,25 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO
 
-from paddock.errors import MachineError, nearest
+from paddock.errors import MachineError, near_words
+
+NAMES = "backslashreplace"
+"""How a page shows a name of a file that is no UTF-8: its odd bytes by their numbers."""
 
 
 @contextmanager
-def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path`; it takes the name `path` only if the block succeeds."""
+def atomic_write(path: str | Path, mode: str = "w", errors: str | None = None) -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path`; it takes the name `path` only if the block succeeds. A text is UTF-8, and
+    what is not is an error, unless `errors` says otherwise."""
     path = Path(path)
+    encoding, errors = (None, None) if "b" in mode else ("utf-8", errors)
     with temporary_file(path) as temporary:
-        with disk_errors(path), open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
+        with disk_errors(path), open(temporary, mode, encoding=encoding, errors=errors) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        with disk_errors(path):
+            os.replace(temporary, path)
     sync_directory(path.parent)
 
 
@@ -66,8 +72,40 @@ def scratch_folder() -> Iterator[Path]:
 def nearest_path(path: Path) -> str:
     """`did you mean "runs/tour"?`, of what there is where a path leads nowhere; nothing when nothing is near."""
     with suppress(OSError, ValueError):
-        return nearest(str(path), [str(other) for other in path.parent.iterdir() if not other.name.startswith(".")])
+        others = [str(other) for other in path.parent.iterdir() if not other.name.startswith(".")]
+        return nearest_named(str(path), others)
     return ""
+
+
+def nearest_named(path: str, others: Iterable[str]) -> str:
+    """`did you mean "runs/tour"?`, of paths whose last part is like that of one which is not there."""
+
+    def name_of(one: str) -> str:
+        return os.path.splitext(os.path.basename(one.rstrip("/")))[0]  # the same ending makes no two alike
+
+    by_name: dict[str, str] = {}
+    for other in others:
+        by_name.setdefault(name_of(other), other)
+    near = [by_name[name] for name in near_words(name_of(path), list(by_name))]
+    return "did you mean " + " or ".join(f'"{other}"' for other in near) + "?" if near else ""
+
+
+def shell_word(path: str | Path) -> str:
+    """A path as a shell takes it; of a name that is no UTF-8, the odd bytes by their numbers: $'run\\xff'."""
+    import shlex
+
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        signs = {"\\": "\\\\", "'": "\\'"}
+        words = (signs.get(sign, sign) if sign.isprintable() else _by_its_bytes(sign) for sign in text)
+        return f"$'{''.join(words)}'"
+    return shlex.quote(text)
+
+
+def _by_its_bytes(sign: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in sign.encode("utf-8", "surrogateescape"))
 
 
 def _beside(path: Path) -> tuple[str, str]:
@@ -232,6 +270,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             errno.ENOENT: "its folder is gone, or cannot be made there: choose another place",
             errno.ENOTDIR: "a part of that path is a file: choose another place",
             errno.ELOOP: "it is a symbolic link, and may lead anywhere: remove it, or choose another place",
+            errno.EISDIR: "it is a folder: move it away, or choose another place",
             errno.EEXIST: "a part of that path is a file: choose another place",
             errno.ENAMETOOLONG: "a name in it is too long: choose a shorter one",
         }

@@ -53,6 +53,13 @@ def _items(value: Any) -> tuple[Any, ...]:
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
+IN_OUR_WORDS = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "it should be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "it should be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "it should be true or false"),
+    "string_type": "it should be text",
+}
+"""What pydantic finds, as errors of the command line say it, too."""
 MOST_EXPLAINED = 20
 """Of what is wrong with a recipe."""
 
@@ -93,8 +100,15 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> ConfigError:
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return cause
-    message = str(cause) if cause is not None else detail["msg"][0].lower() + detail["msg"][1:]
-    return bad_value(path, value, message.replace("input should", "it should"), nearest(value, _choices(detail)))
+    choices = _choices(detail)
+    if cause is not None:
+        message = str(cause)
+    elif choices:
+        message = f"it should be {'one of ' * (len(choices) > 1)}{', '.join(choices)}"
+    else:
+        said = detail["msg"][0].lower() + detail["msg"][1:]
+        message = IN_OUR_WORDS.get(detail["type"]) or said.replace("input should", "it should")
+    return bad_value(path, value, message, nearest(value, choices))
 
 
 def _as_written(value: object) -> str:

@@ -12,15 +12,20 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from textwrap import TextWrapper
-from typing import Any, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 from paddock.process import is_ours
 
 READER_IS_GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EBADF)
 """What a pipe without a reader says, what a terminal says that was closed, a log file on a full disk, and a stream that
 this program was started with and that something in it has closed."""
+STANDARD_OUTPUT = "standard output"
+"""The name of the file, in an error of a `ResultStream`."""
+GIVEN_UP = ("strict", "surrogateescape")
+"""What a stream does with a text that its encoding lacks, where nobody has said what it should do."""
 
 MARKS = re.compile(r"^(error:|  why:|  fix:)", re.MULTILINE)
 """How the parts of an error begin."""
@@ -28,6 +33,10 @@ REMARKS = ("note: ", "warning: ", "prepared ")
 """How lines begin that may be longer than a terminal is wide."""
 UNBROKEN = re.compile(r"`[^`]*`|\bpaddock [a-z][^;,]*")
 """What somebody may want to copy from an error: commands stay in one piece."""
+
+
+CELLS = re.compile(r"\s*(?:\S+(?: \S+)?\s{2,}){0,2}")
+"""What stands before the value in a line of a page: one name or two, in columns."""
 
 
 class LastingStream:
@@ -67,6 +76,37 @@ class LastingStream:
                 lead_nowhere(self._stream)
 
 
+class ResultStream:
+    """A text stream of results. What it cannot write is an error that has its name, and is met once: what the stream
+    still holds is thrown away."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._attempt(self._stream.write, text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        self._attempt(self._stream.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _attempt(self, action: Any, *arguments: str) -> None:
+        try:
+            action(*arguments)
+        except OSError as error:
+            if is_ours():
+                lead_nowhere(self._stream)
+            if error.errno is None or isinstance(error, BrokenPipeError):
+                raise
+            raise OSError(error.errno, os.strerror(error.errno), STANDARD_OUTPUT) from error
+
+
 def broken_between_words(text: str, columns: int) -> str:
     """Lines that are too long for a terminal broken between words, each part beneath the one before."""
     lines = []
@@ -80,6 +120,22 @@ def broken_between_words(text: str, columns: int) -> str:
     return "\n".join(lines).replace("\0", " ") + end
 
 
+def page_of(text: str, columns: int) -> str:
+    """A page for people in so many columns: what is too long is broken between words, and goes on beneath its value,
+    or a little behind its beginning where that would leave too little room."""
+    lines = []
+    for line in text.splitlines():
+        cells = CELLS.match(line)
+        behind = cells.end() if cells else 0
+        behind = behind if 0 < behind <= columns // 2 else len(line) - len(line.lstrip()) + 2
+        breaks = TextWrapper(
+            columns, subsequent_indent=" " * behind, break_long_words=False, break_on_hyphens=False, expand_tabs=False
+        )
+        whole = UNBROKEN.sub(lambda found: found[0].replace(" ", "\0"), line)
+        lines += [line] if len(line) <= columns else breaks.wrap(whole)
+    return "\n".join(lines).replace("\0", " ") + ("\n" if text.endswith("\n") else "")
+
+
 @contextmanager
 def outliving_readers(*names: str) -> Iterator[None]:
     """Let `sys.stdout` and `sys.stderr`, or those that are named, outlive whoever reads them."""
@@ -91,6 +147,42 @@ def outliving_readers(*names: str) -> Iterator[None]:
     finally:
         for name, stream in before.items():
             setattr(sys, name, stream)
+
+
+@contextmanager
+def named_output() -> Iterator[None]:
+    """Let standard output be a `ResultStream`; nothing that it holds is left for the interpreter's end."""
+    before = sys.stdout
+    sys.stdout = cast(TextIO, ResultStream(before))
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # whoever runs the command has told of it, or of something worse
+            sys.stdout.flush()
+        sys.stdout = before
+
+
+def let_every_text_pass(*, as_json: bool) -> None:
+    """Let no character of a help page, a name or a text end a command, whatever encoding the environment asks for: it
+    is shown by its number. `as_json`, standard output is for programs, and in UTF-8: there, such a number is JSON."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            if as_json and stream is sys.stdout:
+                speak_utf8(stream)
+            elif stream.errors in GIVEN_UP and not (is_utf8(stream) and stream.errors == "surrogateescape"):
+                stream.reconfigure(errors="backslashreplace")
+
+
+def speak_utf8(stream: IO[Any]) -> None:
+    """Let a stream that programs read be UTF-8; what is half of a character is shown by its number."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Whether every character can be written to it."""
+    return (stream.encoding or "").casefold().replace("_", "-") in ("utf-8", "utf8")
 
 
 def lead_nowhere(stream: TextIO) -> None:

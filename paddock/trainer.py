@@ -15,18 +15,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
-from paddock.config.argument_types import check_callbacks, check_checkpoint, check_type
-from paddock.config.choice import as_sections, check_task, chosen_values
+from paddock.arguments import check_type, described
+from paddock.config.argument_types import check_callbacks, check_checkpoint
+from paddock.config.choice import as_sections, check_known, check_named, check_task, chosen_values
 from paddock.config.layouts import parse_layout
 from paddock.config.load import merge
 from paddock.config.own_module import check_own_recipe, is_own_module, own_values
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import user_path
-from paddock.launch.environment import world_of
+from paddock.launch.environment import threads_in_use, with_free_threads, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
 from paddock.plugins import Loan
@@ -48,6 +51,7 @@ Checkpoint = bool | str | Path | None
 DTYPES = ["float32", "bfloat16", "float16"]
 """Of weights that are written for others."""
 OWN_MODEL = "name one that `paddock zoo list` shows, or give a torch module whose forward computes the loss"
+TEXTS = "a language model continues texts: give one, or a list of them"
 LIKE_A_LAYOUT = 'such as "dp2,tp2", or {"tensor": 2}'
 
 
@@ -72,8 +76,10 @@ class Trainer:
         overrides: Mapping[str, Any] | None = None,
         parallel: str | Mapping[str, Any] | None = None,
         nproc_per_node: int = 1,
+        threads: int | None = None,
         callbacks: Sequence[Callback | OnMetrics] = (),
         run_dir: str | Path | None = None,
+        **unknown: Never,
     ) -> None:
         """`model` is a name that `paddock zoo list` shows; or give `recipe`, a name or a YAML file; or `args`, the
         same or a dictionary of sections. Or it is a torch module of your own whose forward computes the loss of a
@@ -81,9 +87,12 @@ class Trainer:
         A dataset is a path, or samples: a list of texts or of records, a dataset of torch's or of Hugging Face's; for
         a module of your own, whatever torch joins to a batch of tensors. `overrides` are fields by dotted name
         ({"train.steps": 100}) or by section. `parallel` is a layout such as "dp2,tp2", or the recipe's section;
-        `nproc_per_node` processes run it. `callbacks` are functions that hear of every record of metrics, or, in one
-        process, `Callback`s; both may end the run with a `Stop`."""
-        check_type("task", task, str)
+        `nproc_per_node` processes run it, each with so many `threads` where the host computes; without a number with
+        those that other work leaves free, unless OMP_NUM_THREADS or torch.set_num_threads has said it. `callbacks` are
+        functions that hear of every record of metrics, or, in one process, `Callback`s; both may end the run with a
+        `Stop`."""
+        check_known(unknown, ARGUMENTS)
+        check_type("task", task, str, fix="the model goes by its name: Trainer(model=…)")
         is_own = is_own_module(model)
         if not is_own:
             check_type("model", model, str, fix=OWN_MODEL)
@@ -92,6 +101,7 @@ class Trainer:
         check_type("overrides", overrides, Mapping, fix='such as {"train.steps": 100}')
         check_type("parallel", parallel, str, Mapping, fix=LIKE_A_LAYOUT)
         check_type("nproc_per_node", nproc_per_node, int)
+        check_type("threads", threads, int)
         check_type("run_dir", run_dir, str, Path)
         check_callbacks(callbacks)
         changes = as_sections(overrides or {})
@@ -103,6 +113,8 @@ class Trainer:
             train_dataset = eval_dataset = None
         else:
             assert model is None or isinstance(model, str)
+            if model is recipe is args is None and task is not None:
+                check_named(task)
             name, values = chosen_values(model, recipe, args)
         own_task = values.get("task", Recipe.model_fields["task"].default)
         if task is not None:
@@ -111,7 +123,7 @@ class Trainer:
         values = merge(values, {"data": datasets_given(own_task, data, train_dataset, eval_dataset)})
         self.name = name
         self.recipe = recipe_from_dict(merge(merge(values, layout), changes))
-        self.launch = LaunchOptions(nproc_per_node=nproc_per_node)
+        self.launch = LaunchOptions(nproc_per_node=nproc_per_node, threads=threads)
         self.launch.check()
         if is_own:
             check_own_recipe(self.recipe, world_of(self.launch))
@@ -176,10 +188,11 @@ class Trainer:
         inside = [callback for callback in self.callbacks if isinstance(callback, Callback)]
         outside = [callback for callback in self.callbacks if not isinstance(callback, Callback)]
         place = self._address or run_dir
-        outcome = train(self.name, recipe, self.launch, place, callbacks=inside, on_metrics=outside)
-        self.run_dir = outcome.run_dir
+        outcome = train(
+            self.name, recipe, self._launch(), place, callbacks=inside, on_metrics=outside, on_begin=self._begin
+        )
         self.recipe = _with(recipe, checkpoint={"load": None, "weights_only": False, "resume": False})
-        return {**outcome_of(self.run_dir), "run_dir": str(self.run_dir), "stopped": outcome.stopped_by}
+        return {**outcome_of(outcome.run_dir), "run_dir": str(outcome.run_dir), "stopped": outcome.stopped_by}
 
     def evaluate(self, eval_checkpoint: Checkpoint = False) -> dict[str, Any]:
         """Metrics over the whole validation set. True, or False after training, takes this trainer's newest
@@ -190,7 +203,7 @@ class Trainer:
         from paddock.jobs.evaluate import evaluate
 
         recipe = _with(self.recipe, checkpoint={"load": self._weights(eval_checkpoint, "eval_checkpoint")})
-        result = evaluate(recipe, self.launch)
+        result = evaluate(recipe, self._launch())
         return {} if result is None else {name.removeprefix("val."): value for name, value in result.items()}
 
     def predict(
@@ -223,8 +236,9 @@ class Trainer:
                 f"{', '.join(sampling)}: a {self.recipe.task} model writes no text, so nothing would use it"
             )
         given = [Given(str(number), f"input_data[{number}]", value) for number, value in enumerate(inputs)]
-        predictor = open_predictor(weights, self.recipe.train.device, batch_size)
-        found = predict(predictor, given, top_k or 1, device=self.recipe.train.device)
+        device = self.recipe.train.device
+        with open_predictor(weights, device, batch_size, launch=self._launch(1)) as predictor:
+            found = predict(predictor, given, top_k or 1, device=device)
         return [one.answers[0] if top_k is None else one.answers for one in found]
 
     @property
@@ -293,7 +307,8 @@ class Trainer:
         >>> trainer.generate(["The class", "A function"], max_new_tokens=20, temperature=0)
         """
         asked: dict[str, Any] = {"logprobs": logprobs, **options}
-        return self._loaded("generate").generate(prompts, **asked)
+        with threads_in_use(self._launch(1)):
+            return self._loaded("generate").generate(prompts, **asked)
 
     def convert(
         self,
@@ -325,7 +340,17 @@ class Trainer:
         check_type("iterations", iterations, int)
         from paddock.jobs.benchmark import Measurement, benchmark
 
-        return benchmark(self.recipe, Measurement(train, warmup, iterations), self.launch) or {}
+        return benchmark(self.recipe, Measurement(train, warmup, iterations), self._launch()) or {}
+
+    def _begin(self, run_dir: Path) -> None:
+        """The run that it trains from now on is its newest, whatever becomes of it."""
+        self.run_dir = run_dir
+
+    def _launch(self, processes: int | None = None) -> LaunchOptions:
+        """How a job is started: with threads chosen now, as the command does, if nobody has. Some jobs have one process
+        whatever the trainer has."""
+        asked = self.launch if processes is None else replace(self.launch, nproc_per_node=processes)
+        return with_free_threads(asked, self.recipe.train.device, library=True)
 
     def _loaded(self, wanted: str) -> LoadedModel:
         """The model of the newest checkpoint, read once."""
@@ -347,8 +372,12 @@ class Trainer:
         for name in sampling:
             if name not in known:
                 raise ConfigError(f"{name}: there is no such option", fix=did_you_mean(name, known))
+        for number, prompt in enumerate(prompts):
+            if not isinstance(prompt, str):
+                place = f"input_data[{number}]"
+                raise ConfigError(f"{place} is {described(prompt)}", why="what is wanted is a text", fix=TEXTS)
         job = TextJob(weights, GenerationOptions(**sampling), tuple(prompts), device=self.recipe.train.device)
-        return [one.record() for one in continue_text(job)]
+        return [one.record() for one in continue_text(job, self._launch(1))]
 
     def _weights(self, source: Checkpoint, argument: str) -> str:
         check_checkpoint(argument, source)
@@ -373,6 +402,9 @@ class Trainer:
                 fix="call train() first" + ("" if own else ", or name a run, a checkpoint or a Hugging Face folder"),
             )
         return self.run_dir
+
+
+ARGUMENTS = [name for name in signature(Trainer).parameters if name != "unknown"]
 
 
 def _with(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:

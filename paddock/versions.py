@@ -26,8 +26,8 @@ def versions() -> dict[str, Any]:
 
 HIDDEN = "[redacted]"
 _SECRET_NAME = re.compile(
-    r"(^|[._-])(token|auth[._-]?token|password|passwd|passphrase|pwd|secret|credentials?|authorization|"
-    r"(api|access|private|secret|account|encryption)[._-]?key(?:[._-]?id)?|secret[._-]access[._-]key)$",
+    r"(^|[._-])(token|auth[._-]?token|bearer|password|passwd|passphrase|pwd|secret|credentials?|authorization|"
+    r"(api|access|private|secret|account|encryption|wandb|swanlab|comet|neptune|hf|openai|azure|aws|auth|signing)[._-]?key(?:[._-]?id)?|secret[._-]access[._-]key)$",
     re.IGNORECASE,
 )
 _SPECIAL_TOKEN = re.compile(
@@ -64,6 +64,10 @@ _NO_SECRET = re.compile(
 """What people write where a secret would stand: a variable, a file that holds it, a word."""
 PIECE, OVERLAP = 4_000, 400
 """Characters of a line that are looked at together: some lines have millions."""
+_IN_QUERY = re.compile(r"(?<=[?&])([\w.%~-]{1,60})=([^&#\s\"']+)")
+_SIGNS_QUERY = re.compile(r"(^|[._-])(signature|sig|key|(?:aws|google)?access(?:key)?id)$", re.IGNORECASE)
+"""What else gives access in an address that was signed beforehand."""
+_BEARER = re.compile(r"(?<=\bbearer )\s*[\w.~+/=-]{6,}", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -74,11 +78,18 @@ def redacted(command: Sequence[str]) -> list[str]:
         name, equals, _ = argument.partition("=")
         if hides_next and not argument.startswith("--"):
             argument = HIDDEN
-        elif equals and _is_secret(name):
+        elif equals and "?" not in name and _is_secret(name):  # the parameters of an address come below
             argument = f"{name}={HIDDEN}"
         hides_next = not equals and argument.startswith("-") and _is_secret(argument)
-        shown.append(_SECRET_VALUE.sub(HIDDEN, _PASSWORD_IN_URL.sub(HIDDEN, argument)))
+        argument = _IN_QUERY.sub(_without_value, _PASSWORD_IN_URL.sub(HIDDEN, argument))
+        shown.append(_SECRET_VALUE.sub(HIDDEN, _BEARER.sub(HIDDEN, argument)))
     return shown
+
+
+def _without_value(found: re.Match[str]) -> str:
+    """A parameter of an address, with its value where that is no secret."""
+    name = found[1]
+    return f"{name}={HIDDEN}" if _is_secret(name) or _SIGNS_QUERY.search(name) else found[0]
 
 
 def secrets_in(text: str, form: Form = "program") -> Iterator[tuple[int, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.errors import MachineError
-from paddock.files import atomic_write, replace_link, scratch_folder, sweep, temporary_folder
+from paddock.files import atomic_write, replace_link, scratch_folder, shell_word, sweep, temporary_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -131,3 +132,15 @@ def test_a_folder_in_the_place_of_a_link_stays_under_another_name(tmp_path: Path
     assert os.readlink(tmp_path / "latest") == "step-3"
     (copied,) = tmp_path.glob("latest-copied-*")
     assert (copied / "file").read_text() == "kept"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize("name", [b"plain", b"two words", b"r\xff\xfe", b"\xffa'b\\c\x01\xc3\xa9 $x"])
+def test_a_word_for_a_shell_is_the_path_again(name: bytes) -> None:
+    word = shell_word(os.fsdecode(name))
+    word.encode()
+    assert subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout == name
+
+
+def test_a_plain_path_needs_no_quotes() -> None:
+    assert shell_word(Path("runs/a-1")) == "runs/a-1"

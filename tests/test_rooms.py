@@ -53,8 +53,18 @@ def test_no_folder_has_too_many_doors() -> None:
 FAMILIES = {"gpt2", "bert", "t5", "resnet"}
 
 
+FAMILY_CLASSES = {
+    node.name
+    for family in FAMILIES
+    for path in (ROOT / "models" / family).glob("*.py")
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    if isinstance(node, ast.ClassDef)
+}
+"""GPT2, ResNetConfig, …"""
+
+
 def choices_by_family(source: str) -> list[int]:
-    """The lines that compare a family with the name of one."""
+    """The lines that compare a family with the name of one, or ask whether something is of a class of one."""
 
     def words(node: ast.Compare) -> set[object]:
         parts = list(ast.walk(node))
@@ -62,8 +72,20 @@ def choices_by_family(source: str) -> list[int]:
         names = {part.id for part in parts if isinstance(part, ast.Name)}
         return constants | names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
 
-    compared = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Compare)]
-    return [node.lineno for node in compared if "family" in words(node) and words(node) & FAMILIES]
+    nodes = list(ast.walk(ast.parse(source)))
+    compared = [node for node in nodes if isinstance(node, ast.Compare)]
+    found = [node.lineno for node in compared if "family" in words(node) and words(node) & FAMILIES]
+    return sorted([*found, *(node.lineno for node in nodes if isinstance(node, ast.Call) and asks_for_class(node))])
+
+
+def asks_for_class(call: ast.Call) -> bool:
+    """`isinstance(config, ResNetConfig)`, among others, too; and `issubclass`."""
+    if not isinstance(call.func, ast.Name) or call.func.id not in ("isinstance", "issubclass"):
+        return False
+    names = [part for argument in call.args[1:] for part in ast.walk(argument)]
+    classes = {part.id for part in names if isinstance(part, ast.Name)}
+    classes |= {part.attr for part in names if isinstance(part, ast.Attribute)}
+    return bool(classes & FAMILY_CLASSES)
 
 
 def test_only_a_family_knows_what_is_special_about_it() -> None:
@@ -77,16 +99,53 @@ def test_only_a_family_knows_what_is_special_about_it() -> None:
     }
     assert found == {}
     assert choices_by_family('if config.family == "resnet" or family in ("t5", "gpt2"): pass') == [1, 1]
+    assert choices_by_family("isinstance(x, ResNetConfig)\nisinstance(x, (int, gpt2.GPT2))\nisinstance(x, int)") == [
+        1,
+        2,
+    ]
+
+
+PARALLEL = ("paddock.parallel", "torch.distributed")
+
+
+def imports_of_parallelism(source: str) -> list[int]:
+    """The lines that import it, in any spelling, or reach it through torch."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        if any(f"{name}.".startswith(f"{room}.") for name in names for room in PARALLEL):
+            found.append(node.lineno)
+    return sorted(set(found))
 
 
 def test_a_model_is_written_for_one_device() -> None:
     """Parallelism stands beside a model, in `parallel.py`, and changes it from outside."""
     files = sorted((ROOT / "models").glob("*/model.py"))
     assert len(files) >= len(FAMILIES)
-    imports = [
-        (path.parent.name, node.module)
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.module is not None
-    ]
-    assert [one for one in imports if one[1].startswith(("paddock.parallel", "torch.distributed"))] == []
+    found = {
+        path.parent.name: lines for path in files if (lines := imports_of_parallelism(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch.distributed as dist",
+        "import torch.distributed.tensor",
+        "from torch import distributed",
+        "from torch.distributed import nn",
+        "from paddock import parallel",
+        "from paddock.parallel.mesh import Mesh",
+        "def f():\n    torch.distributed.get_rank()",
+    ],
+)
+def test_parallelism_is_found(line: str) -> None:
+    assert imports_of_parallelism(line)
+    assert not imports_of_parallelism("import torch\nfrom torch import nn\nfrom paddock.models.gpt2 import parallel")

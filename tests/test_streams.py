@@ -9,11 +9,29 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from paddock.streams import LastingStream, outliving_readers
+from paddock.streams import LastingStream, outliving_readers, page_of
 from paddock.testing.tiny import TINY, losses
+
+
+def test_a_page_is_broken_between_words_beneath_its_values() -> None:
+    page = "run\n  state              it was stopped by somebody\nok   batch      one two three four five six\n"
+    page += "  next: paddock generate runs/tour --prompt x\nmodel: {a: 1, b: 2, c: 3, d: 4, e: 5}\n"
+    assert page_of(page, 40).splitlines() == [
+        "run",
+        "  state              it was stopped by",
+        "    somebody",
+        "ok   batch      one two three four five",
+        "                six",
+        "  next:",
+        "  paddock generate runs/tour --prompt x",
+        "model: {a: 1, b: 2, c: 3, d: 4, e: 5}",
+    ]
+    assert page_of(page, 1000) == page
+
 
 SMALL = [*TINY, "--data.source", "synthetic", "--tokenizer.kind", "none", "--steps", "3"]
 
@@ -105,3 +123,66 @@ def test_a_command_that_only_prints_ends_quietly() -> None:
     process.stdout.close()
     assert (process.stderr.read(), process.wait()) == (b"", 0)
     process.stderr.close()
+
+
+COMMANDS = ["--help", "train --help", "zoo list", "flags zero", "runs list ."]
+"""What prints with each of the ways that we have: our own, tyro's, tables."""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_full_disk_behind_standard_output(words: str, tmp_path: Path) -> None:
+    """`paddock zoo list > FILE`: one error, and no complaint of the interpreter's at its end."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    with open("/dev/full", "w") as full:
+        done = paddock(words, tmp_path, stdout=full)
+    assert done.returncode == 3, done.stderr
+    why = os.strerror(errno.ENOSPC)
+    assert done.stderr.decode().startswith(f"error: standard output cannot be written\n  why: {why}\n  fix: ")
+    assert len(done.stderr.splitlines()) == 3
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+def test_an_error_that_cannot_be_told_as_json_is_told(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = paddock("check config nothing --json", tmp_path, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: there is no recipe") and b"Traceback" not in done.stderr
+
+
+ENCODINGS = [
+    {"PYTHONIOENCODING": "latin-1"},
+    {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]
+
+
+@pytest.mark.parametrize("variables", ENCODINGS)
+@pytest.mark.parametrize("words", COMMANDS[:4])
+def test_an_encoding_that_lacks_characters(words: str, variables: dict[str, str], tmp_path: Path) -> None:
+    done = paddock(words, tmp_path, stdout=subprocess.PIPE, **variables)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u" in done.stdout  # the number of a dash, or of dots
+
+
+NAMES = r"""
+import sys
+from paddock.streams import let_every_text_pass
+let_every_text_pass(as_json=bool(sys.argv[1]))
+print("\u4e2d \ud83d\ude00 \udcff".encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("as_json", "written"), [("", "\\u4e2d \\U0001f600 \\udcff"), ("1", "\u4e2d \U0001f600 \\udcff")]
+)
+def test_what_programs_read_is_utf_8(as_json: str, written: str) -> None:
+    variables = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", NAMES, as_json], env=variables, capture_output=True, check=True)
+    assert done.stdout.decode() == f"{written}\n"
+
+
+def paddock(words: str, cwd: Path, *, stdout: Any, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "paddock", *words.split()]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, cwd=cwd, env=environment)

@@ -28,10 +28,25 @@ from paddock.versions import HIDDEN, redacted
         ("--data.path https://me:hunter2@example.org/x", f"--data.path https://{HIDDEN}@example.org/x"),
         ("--note hf_abcdefghijklmnopqrstuvwx", f"--note {HIDDEN}"),
         ("--note=AKIAABCDEFGHIJKLMNOP", f"--note={HIDDEN}"),
+        ("--wandb_key abc --steps 5", f"--wandb_key {HIDDEN} --steps 5"),
+        ("--bearer abc", f"--bearer {HIDDEN}"),
+        ("--note xoxb-123456789012-abcdefgh", f"--note {HIDDEN}"),
+        (
+            "--path https://b/x?X-Amz-Credential=me&part=3&X-Amz-Signature=abc&token=t",
+            f"--path https://b/x?X-Amz-Credential={HIDDEN}&part=3&X-Amz-Signature={HIDDEN}&token={HIDDEN}",
+        ),
+        (
+            "--path=https://b/x?sv=1&sig=a%2Bb&AWSAccessKeyId=AB",
+            f"--path=https://b/x?sv=1&sig={HIDDEN}&AWSAccessKeyId={HIDDEN}",
+        ),
     ],
 )
 def test_secrets_are_not_kept(given: str, kept: str) -> None:
     assert " ".join(redacted(given.split())) == kept
+
+
+def test_a_header_is_not_kept() -> None:
+    assert redacted(["--header", "Authorization: Bearer abcdef12"]) == ["--header", f"Authorization: Bearer {HIDDEN}"]
 
 
 @pytest.mark.parametrize(
@@ -41,6 +56,7 @@ def test_secrets_are_not_kept(given: str, kept: str) -> None:
         "--mask-token [MASK] --tokenizer.eos_token=</s>",
         "--data.max_tokens 5 --tokens 7 --num-key-value-heads 4 --json-keys text --max-new-tokens 60",
         "--data.path https://example.org/a@b --train.seed 1",
+        "--path https://example.org/x?part=3&design=big --sort-key loss --json-keys text",
     ],
 )
 def test_what_is_no_secret_is_kept(command: str) -> None:

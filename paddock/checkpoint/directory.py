@@ -18,6 +18,7 @@ from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.names import (
     complete_checkpoints,
     is_checkpoint,
+    real_place,
     remove_checkpoint,
     remove_partial,
     restore_replaced,
@@ -149,8 +150,8 @@ class CheckpointDirectory:
         """Drop all but the newest ones and the best."""
         if self._keep is None:
             return
-        best = (self.path / "best").resolve()
-        for path in [path for path in self._steps() if path.resolve() != best][: -self._keep]:
+        best = real_place(self.path / "best")
+        for path in [path for path in self._steps() if real_place(path) != best][: -self._keep]:
             remove_checkpoint(path)
 
     def _repair_links(self) -> None:

@@ -37,6 +37,11 @@ def complete_checkpoints(folder: Path) -> list[Path]:
     return [found[name] for name in sorted(found)]
 
 
+def real_place(path: Path) -> Path:
+    """Where a path leads; unlike `Path.resolve`, of a link that leads to itself, too: to that link."""
+    return Path(os.path.realpath(path))
+
+
 def restore_replaced(folder: Path) -> None:
     """Give checkpoints that a crash left without their name this name back. For one process, before others look."""
     for path in folder.glob(REPLACED.format("*")):

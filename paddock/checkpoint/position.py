@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from paddock.checkpoint.description import Description
+from paddock.checkpoint.description import Description, SavedRecipe
 from paddock.errors import ConfigError
 
 POSITION = "data_position"
@@ -26,11 +26,14 @@ def describe_position(seed: int, fingerprint: Mapping[str, int | str]) -> dict[s
 
 def check_position(path: Path, description: Description, position: Mapping[str, int | str], allowed: bool) -> None:
     """An error, if a run that goes on from the checkpoint at `path` would not find its next sample, unless that is
-    `allowed`. Checkpoints from before positions were described say nothing, and pass."""
-    saved = description.data_position
-    if saved is None or not description.step or allowed:
+    `allowed`. Checkpoints from before positions were described have only the seed of their recipe to go by."""
+    if not description.step or allowed:
         return
-    changed = [name for name in {**saved, **position} if saved.get(name) != position.get(name)]
+    saved, names = description.data_position, list(position)
+    if saved is None:
+        saved = {} if description.recipe is None else _seed_of(description.recipe)
+        names = [name for name in names if name in saved]
+    changed = [name for name in {**saved, **dict.fromkeys(names)} if saved.get(name) != position.get(name)]
     if changed:
         there, here = ({name: values.get(name) for name in changed} for values in (saved, position))
         raise ConfigError(
@@ -40,6 +43,13 @@ def check_position(path: Path, description: Description, position: Mapping[str, 
             fix=f"go back to {_listed(there)}, {_weights_only(path)}; or go on all the same, with "
             "--checkpoint.allow-changes",
         )
+
+
+def _seed_of(recipe: SavedRecipe) -> dict[str, int | str]:
+    """What an older recipe says of its seed: not all do, and it may have been edited."""
+    train = recipe.values().get("train")
+    seed = train.get("seed") if isinstance(train, dict) else None
+    return {"train.seed": seed} if isinstance(seed, int) else {}
 
 
 def check_optimizer(path: Path, description: Description, name: str) -> None:

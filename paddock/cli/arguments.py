@@ -26,6 +26,7 @@ from paddock.config.recipe import Recipe
 from paddock.config.text_as_it_is import take_text_as_it_is
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
+from paddock.streams import page_of
 
 Options = TypeVar("Options")
 
@@ -107,7 +108,7 @@ def apply_flags(
     )
     prog = f"paddock {verb} {subject if asks_help else name}"
     if not asks_help:
-        Page.of(prog, command, list(alias_flags(recipe))).check(flags)
+        Page.of(prog, command, [flag for flag in alias_flags(recipe) if not flag.endswith("*")]).check(flags)
     try:
         with in_our_words(prog):
             parsed: Any = tyro.cli(
@@ -175,6 +176,12 @@ def alias_page() -> str:
         lines += ["", "shorthands:" if system.name == "Paddock" else f"flags of {system.name} that work here too:"]
         lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in system.aliases]
     return "\n".join(lines)
+
+
+def show_page(text: str, end: str = "\n") -> None:
+    """Print a page for people; on a terminal, long lines are broken between words."""
+    room = room_in_terminal()
+    print(text if room is None else page_of(text, room), end=end)
 
 
 def room_in_terminal() -> int | None:

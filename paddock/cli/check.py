@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from paddock.cli.arguments import parse, parse_recipe_command
+from paddock.cli.arguments import parse, parse_recipe_command, show_page
 from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.config.rules import examine
 from paddock.errors import ConfigError, did_you_mean
 from paddock.files import atomic_write
 from paddock.launch.options import LaunchOptions
 from paddock.phases import starting
+from paddock.planning.elastic import examine_job
 
 if TYPE_CHECKING:
     from paddock.alignment.parity import Parity
@@ -226,17 +226,17 @@ def _changed(recipe: Recipe, **sections: dict[str, Any]) -> Recipe:
 def show_config(recipe: Recipe, launch: LaunchOptions, as_json: bool) -> None:
     """Print a recipe and its rules; raises if one is broken."""
     launch.check_size()
-    results = examine(recipe, launch.world_size)
+    results = examine_job(recipe, launch)
     broken = [result for result in results if not result.holds]
     if as_json:
         rules = [{"rule": result.name, "holds": result.holds, "detail": result.detail} for result in results]
         print(json.dumps({"recipe": recipe.to_dict(), "parameters": recipe.model.num_parameters(), "rules": rules}))
     else:
-        print(to_yaml(recipe), end="")
-        print(f"\nparameters: {recipe.model.num_parameters():,}")
+        show_page(to_yaml(recipe), end="")
+        show_page(f"\nparameters: {recipe.model.num_parameters():,}")
         for result in results:
             mark = "ok  " if result.holds else "FAIL"
-            print(f"{mark} {result.name:<10} " + result.detail.replace("\n", "\n" + " " * 16))
+            show_page(f"{mark} {result.name:<10} " + result.detail.replace("\n", "\n" + " " * 16))
     if broken:
         sys.stdout.flush()
         raise ConfigError(

@@ -112,7 +112,11 @@ def _flags_of_recipes() -> Iterator[Flag]:
         yield from _choices(recipe)
     yield from flags_of(LaunchOptions)
     yield from (
-        Flag(name, (str,) * alias.takes_value) for each in SYSTEMS for alias in each.aliases for name in alias.flags
+        Flag(name, (str,) * alias.takes_value)
+        for each in SYSTEMS
+        for alias in each.aliases
+        if not alias.is_pattern
+        for name in alias.flags
     )
 
 

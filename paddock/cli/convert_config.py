@@ -16,8 +16,9 @@ from paddock.config.foreign.conversion import Conversion, convert
 from paddock.config.foreign.overriding import take_overrides
 from paddock.config.load import find_recipe, recipe_of_conversion
 from paddock.config.plain_yaml import write_plain_yaml
-from paddock.errors import ConfigError
-from paddock.files import atomic_write
+from paddock.errors import ConfigError, shown
+from paddock.files import atomic_write, nearest_path, user_path
+from paddock.objects.address import is_address
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ def main(arguments: list[str]) -> None:
     options = parse(ConvertConfigOptions, "convert-config", others)
     if options.output is not None and os.path.lexists(options.output):
         raise ConfigError(f"{options.output} is there already", fix="give --output another name, or remove it")
+    if not is_address(options.file) and not os.path.exists(place := user_path(options.file)):
+        usual = "name a YAML file of MindFormers or a Python config of LiBai"
+        raise ConfigError(f"there is no config {shown(options.file)}", fix=nearest_path(place) or usual)
     conversion = convert(find_recipe(options.file), overrides)
     if not options.json:
         print(account_page(conversion), file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.cli.arguments import HELP_FLAGS, parse, show_page
 from paddock.errors import ConfigError, did_you_mean
 from paddock.telemetry.format import bytes_
 
@@ -151,7 +151,10 @@ def inspect(arguments: list[str]) -> None:
     tokenizer = find_tokenizer(options.prefix, files) if options.documents else None
     if options.task is None:
         report = inspect(options.prefix, options.documents, tokenizer)
-        print(json.dumps(asdict(report), ensure_ascii=False) if options.json else inspection_page(report))
+        if options.json:
+            print(json.dumps(asdict(report), ensure_ascii=False))
+        else:
+            show_page(inspection_page(report))
         return
     previews = preview_task(
         options.prefix, options.task, tokenizer, settings, count=options.documents, seed=options.seed
@@ -161,7 +164,8 @@ def inspect(arguments: list[str]) -> None:
         record = {**asdict(report), "samples": [asdict(preview) for preview in previews]}
         print(json.dumps(record, ensure_ascii=False))
     else:
-        print("\n".join([inspection_page(report), *(line for one in previews for line in ("", *_preview_lines(one)))]))
+        below = (line for one in previews for line in ("", *_preview_lines(one)))
+        show_page("\n".join([inspection_page(report), *below]))
 
 
 def merge(arguments: list[str]) -> None:

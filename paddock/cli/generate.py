@@ -102,6 +102,9 @@ class GenerateOptions:
 
 def main(arguments: list[str]) -> None:
     options = parse(GenerateOptions, "generate", arguments)
+    from paddock.config.load import refuse_recipe
+
+    refuse_recipe(options.model, "generate")
     alone = len(options.prompt) * options.num_return_sequences == 1 and options.prompt_file is None
     live = sys.stdout.isatty() and not options.json and options.output is None and alone
     launch = place(options.launch, arguments, ["generate", *arguments])

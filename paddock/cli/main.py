@@ -8,14 +8,24 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 from paddock import __version__
 from paddock.cores import begin_watching
-from paddock.errors import ConfigError, DataError, UserError, did_you_mean, shown
+from paddock.errors import ConfigError, DataError, MachineError, UserError, did_you_mean, shown
 from paddock.phases import is_live, is_main_process
 from paddock.process import claim, leave, machine_lacks
-from paddock.streams import MARKS, broken_between_words, lead_nowhere, open_closed_streams, outliving_readers
+from paddock.streams import (
+    MARKS,
+    STANDARD_OUTPUT,
+    broken_between_words,
+    lead_nowhere,
+    let_every_text_pass,
+    named_output,
+    open_closed_streams,
+    outliving_readers,
+)
 
 VERBS = {
     "train": "train the model of a recipe",
@@ -63,7 +73,9 @@ def main(arguments: list[str] | None = None) -> None:
     _limit_columns()
     if not {"-h", "--help"}.isdisjoint(arguments):
         gc.disable()  # the process ends with the page, which takes a twentieth less time
-    with outliving_readers("stderr"):  # remarks and errors that nobody hears are no reason to end
+    let_every_text_pass(as_json="--json" in arguments)
+    # Remarks and errors that nobody hears are no reason to end; results that nobody gets are.
+    with outliving_readers("stderr"), named_output():
         code = run(arguments)
     if "RANK" in os.environ:  # torchrun started this process and others
         leave(code)
@@ -76,21 +88,13 @@ def run(arguments: list[str]) -> int:
     if debug:
         arguments.remove("--debug")
     try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(overview())
-            return 0
-        if arguments[0] in ("-V", "--version", "version"):
-            print(f"paddock {__version__}")
-            return 0
-        if arguments == ["help"]:
-            print(overview())
-            return 0
-        verb, *rest = _asked_help(arguments[1:]) if arguments[0] == "help" else arguments
-        if verb not in VERBS:
-            raise ConfigError(f'there is no verb "{verb}"', fix=did_you_mean(verb, list(VERBS)))
-        code: int | None = import_module(f"paddock.cli.{verb.replace('-', '_')}").main(rest)
+        try:
+            code = _run(arguments)
+        except SystemExit:  # how a page of help ends
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
-        return code or 0
+        return code
     except UserError as error:
         if debug:
             raise
@@ -106,13 +110,27 @@ def run(arguments: list[str]) -> int:
         lead_nowhere(sys.stdout)
         return 0
     except Exception as error:
-        told = None if debug else _refused_path(error) or machine_lacks(error)
+        told = None if debug else _full_output(error) or _refused_path(error) or machine_lacks(error)
         if told is None:
             if as_json:
                 _print_json(UserError(f"{type(error).__name__}: {error}", why="this is a defect of Paddock"), 1)
             raise
         report(told, as_json)
         return told.exit_code
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help") or arguments == ["help"]:
+        print(overview())
+        return 0
+    if arguments[0] in ("-V", "--version", "version"):
+        print(f"paddock {__version__}")
+        return 0
+    verb, *rest = _asked_help(arguments[1:]) if arguments[0] == "help" else arguments
+    if verb not in VERBS:
+        raise ConfigError(f'there is no verb "{verb}"', fix=did_you_mean(verb, list(VERBS)))
+    code: int | None = import_module(f"paddock.cli.{verb.replace('-', '_')}").main(rest)
+    return code or 0
 
 
 def _asked_help(words: list[str]) -> list[str]:
@@ -122,8 +140,18 @@ def _asked_help(words: list[str]) -> list[str]:
     return [words[0], "--help", *words[1:]] if is_section else [*words, "--help"]
 
 
+def _full_output(error: Exception) -> UserError | None:
+    """What to say where a result could not be written."""
+    if not isinstance(error, OSError) or error.filename != STANDARD_OUTPUT:
+        return None
+    fix = "free some space, or send it somewhere else"
+    return MachineError("standard output cannot be written", why=error.strerror or str(error), fix=fix)
+
+
 def _refused_path(error: Exception) -> UserError | None:
     """What to say where the file system refused a path that somebody gave."""
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # pathlib's own, until Python 3.13
+        return DataError("a path cannot be used", why=str(error), fix="remove the link that leads to itself")
     if not isinstance(error, OSError) or error.errno not in REFUSED_PATHS or error.filename is None:
         return None
     what = f"{shown(error.filename)} cannot be used"
@@ -158,10 +186,11 @@ def report(error: UserError, as_json: bool = False) -> None:
 
 
 def _print_json(error: UserError, code: int) -> None:
-    """One process of a job does."""
+    """One process of a job does. Where nobody can get it, the error has been told on standard error."""
     if is_main_process():
         told = {"error": error.what, "why": error.why, "fix": error.fix, "code": code}
-        print(json.dumps(told, ensure_ascii=False), flush=True)
+        with suppress(OSError):
+            print(json.dumps(told, ensure_ascii=False), flush=True)
 
 
 def overview() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +13,7 @@ import tyro
 
 from paddock.cli.arguments import parse
 from paddock.errors import ConfigError
+from paddock.launch.options import LaunchOptions
 from paddock.phases import phase
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ class PredictOptions:
     """An image that cannot be read: stop with its name; or leave it out, and say so."""
     device: str = "auto"
     """auto, or a name that `paddock doctor` lists."""
+    threads: int | None = None
+    """Threads to compute with, where the host computes. Default: OMP_NUM_THREADS if it is set, else the cores that
+    other work leaves free."""
     json: bool = False
     """Print a JSON list of {id, answers}."""
 
@@ -67,16 +72,19 @@ def main(arguments: list[str]) -> None:
             "there is nothing to predict",
             fix='give --context "…" --question "…", a text, an image, or --input FILE',
         )
-    with phase("loading the model", at_once=True):
-        from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
-        from paddock.telemetry.terminal import progress_bar
+    with ExitStack() as stack:
+        with phase("loading the model", at_once=True):
+            from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
+            from paddock.telemetry.terminal import progress_bar
 
-        if options.output is not None:
-            check_output(options.output)
-        predictor = open_predictor(options.model, options.device, options.batch, options.on_error == "skip")
-    given = _given(predictor, values, options.input)
-    with progress_bar("predict", visible=options.input is not None) as on_batch:
-        predictions = predict(predictor, given, options.top_k, on_batch, options.device)
+            if options.output is not None:
+                check_output(options.output)
+            skips, launch = options.on_error == "skip", LaunchOptions(threads=options.threads)
+            opened = open_predictor(options.model, options.device, options.batch, skips, launch)
+            predictor = stack.enter_context(opened)
+        given = _given(predictor, values, options.input)
+        with progress_bar("predict", visible=options.input is not None) as on_batch:
+            predictions = predict(predictor, given, options.top_k, on_batch, options.device)
     if len(predictions) < len(given):
         print(f"skipped {len(given) - len(predictions)} of {len(given)} images", file=sys.stderr)
     if options.output is not None:

@@ -76,6 +76,13 @@ class Page:
             raise ConfigError(
                 f'"{shown(extra)}" is one word too many', why=f"{self.command} takes {takes}", fix=self._see()
             )
+        for word, value in zip(self.words, rest, strict=False):
+            if word.choices and value not in word.choices:
+                raise ConfigError(
+                    f'{self.command} knows no "{shown(value)}"',
+                    why=f"it is one of {', '.join(word.choices)}",
+                    fix=nearest(value, word.choices) or self._see(),
+                )
 
     def _refuse(self, name: str, value: str) -> NoReturn:
         what, see = f"there is no flag {shown(name)}", self._see()

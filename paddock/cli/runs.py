@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal
+from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal, show_page
+from paddock.cli.asking import confirmed
 from paddock.errors import ConfigError, did_you_mean
 from paddock.telemetry import format as show
 
@@ -192,11 +193,14 @@ def list_(arguments: list[str]) -> None:
 def show_(arguments: list[str]) -> None:
     options = parse(ShowOptions, "runs show", arguments)
     from paddock.reporting.details import look_at
-    from paddock.reporting.text import show_page
+    from paddock.reporting.text import run_page
     from paddock.telemetry.records import plain
 
     found = look_at(options.run)
-    print(json.dumps(plain(found.to_dict()), ensure_ascii=False) if options.json else show_page(found))
+    if options.json:
+        print(json.dumps(plain(found.to_dict()), ensure_ascii=False))
+    else:
+        show_page(run_page(found))
 
 
 def compare(arguments: list[str]) -> None:
@@ -299,9 +303,10 @@ def tell_plan(plan: Plan, verdict: str, as_json: bool) -> None:
 
 def remove(plan: Plan, verb: str, *, yes: bool, as_json: bool) -> None:
     """Remove what is planned, if it is wanted."""
+    from paddock.reporting.text import plan_lines
     from paddock.reporting.tidying import carry_out
 
-    if not (yes or confirmed(plan, verb)):
+    if not (yes or confirmed(verb, plan_lines(plan), plan.bytes, has_dry_run=verb != "runs rm")):
         print("nothing was removed", file=sys.stderr)
         return
     done = []
@@ -311,18 +316,3 @@ def remove(plan: Plan, verb: str, *, yes: bool, as_json: bool) -> None:
             print(f"removed {removal.path} ({show.bytes_(removal.bytes)})")
     if as_json:
         print(json.dumps({**plan.to_dict(), "removals": [removal.to_dict() for removal in done]}, ensure_ascii=False))
-
-
-def confirmed(plan: Plan, verb: str) -> bool:
-    """Ask, if there is somebody to ask."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ConfigError(
-            f"paddock {verb} asks before it removes anything, and there is no terminal to ask at",
-            fix="add --yes" + ("" if verb == "runs rm" else ", or look first with --dry-run"),
-        )
-    from paddock.reporting.text import plan_lines
-
-    for line in plan_lines(plan):
-        print(line, file=sys.stderr)
-    print(f"remove {show.bytes_(plan.bytes)}? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().casefold() in ("y", "yes")

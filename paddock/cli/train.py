@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paddock.cli.arguments import parse_recipe_command
+from paddock.cli.arguments import parse_recipe_command, room_in_terminal, show_page
 from paddock.errors import STOPPED, ConfigError
 from paddock.launch.options import check_world
 from paddock.phases import starting
@@ -88,7 +88,10 @@ def main(arguments: list[str]) -> int:
             from paddock.planning.dry_run import dry_run
 
             result = dry_run(command.recipe, options.world, options.rank)
-        print(json.dumps(result.to_dict()) if options.json else dry_run_page(command.name, result))
+        if options.json:
+            print(json.dumps(result.to_dict()))
+        else:
+            show_page(dry_run_page(command.name, result, room_in_terminal()))
     return 0
 
 
@@ -104,7 +107,7 @@ def show_outcome(outcome: TrainingOutcome, as_json: bool) -> int:
     return STOPPED if outcome.interrupted else 0
 
 
-def dry_run_page(name: str, result: DryRun) -> str:
+def dry_run_page(name: str, result: DryRun, room: int | None = None) -> str:
     """The layout, drawn, and what one process holds and does."""
     from paddock.planning.footprint import draw
 
@@ -129,7 +132,7 @@ def dry_run_page(name: str, result: DryRun) -> str:
         [
             *lines,
             "",
-            *draw(arithmetic, result.processes),
+            *draw(arithmetic, result.processes, room),
             "",
             f"rank {here.rank} has {stages}: {here.parameters:,} parameters",
             f"  weights    {show.bytes_(here.weights)}",

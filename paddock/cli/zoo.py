@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal
+from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal, show_page
 from paddock.errors import ConfigError, bad_value, did_you_mean
 from paddock.telemetry.format import count
 
@@ -227,7 +227,10 @@ def show_one(arguments: list[str]) -> None:
     from paddock.zoo.catalogue import find_entry
 
     entry = find_entry(options.recipe)
-    print(json.dumps(entry.to_dict()) if options.json else entry_page(entry))
+    if options.json:
+        print(json.dumps(entry.to_dict()))
+    else:
+        show_page(entry_page(entry))
 
 
 def entry_page(entry: CatalogueEntry) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from paddock.errors import ConfigError, bad_value
+from paddock.errors import ConfigError, bad_value, did_you_mean, shown
 
 Expansion = Callable[[str], list[str]]
 
@@ -20,6 +20,13 @@ class Alias:
     expand: Expansion
     takes_value: bool = True
     note: str = ""
+    several: bool = False
+    """Whether all the words up to the next flag are its value."""
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for all flags that begin so."""
+        return self.flags[0].endswith("*")
 
 
 def rename(flags: str, field: str, convert: Callable[[str], str] = str) -> Alias:
@@ -38,9 +45,9 @@ def keep(flags: str, means: str) -> Alias:
     return Alias(tuple(flags.split()), means, lambda value: [first, value])
 
 
-def no_meaning(flags: str, note: str, takes_value: bool = False) -> Alias:
+def no_meaning(flags: str, note: str, takes_value: bool = False, several: bool = False) -> Alias:
     """A flag that is accepted, with a word on what happens instead."""
-    return Alias(tuple(flags.split()), f"({note})", lambda _: [], takes_value, note)
+    return Alias(tuple(flags.split()), f"({note})", lambda _: [], takes_value, note, several)
 
 
 @dataclass(frozen=True)
@@ -54,26 +61,64 @@ class System:
     """Whether a word that belongs to no flag is the folder of the data."""
 
 
-def built_in(flags: str, allowed: str, note: str) -> Alias:
-    """A choice that is made here once and for all: one of the words of `allowed` is as it is, any other is an error."""
-    name, words = flags.split()[0], allowed.split()
+def built_in(flags: str, allowed: str, note: str) -> list[Alias]:
+    """Choices that are made here once and for all: one of the words of `allowed` is as it is, any other is an error."""
+    return [_built_in(flag, allowed.split(), note) for flag in flags.split()]
 
+
+def _built_in(flag: str, words: list[str], note: str) -> Alias:
     def expand(value: str) -> list[str]:
         if value not in words:
-            raise bad_value(name, value, note, f"{' or '.join(words)}, or leave it out")
+            raise bad_value(flag, value, note, f"{' or '.join(words)}, or leave it out")
         return []
 
-    return Alias(tuple(flags.split()), f"({note}: {' or '.join(words)})", expand, note="")
+    return Alias((flag,), f"({note}: {' or '.join(words)})", expand)
 
 
-def impossible(flags: str, why: str, fix: str, takes_value: bool = False) -> Alias:
-    """A flag that would make another model or another training of it than there is here."""
+def impossible(flags: str, why: str, fix: str, takes_value: bool = False) -> list[Alias]:
+    """Flags that would make another model or another training of it than there is here."""
+    return [_impossible(flag, why, fix, takes_value) for flag in flags.split()]
+
+
+def _impossible(flag: str, why: str, fix: str, takes_value: bool) -> Alias:
+    def expand(_: str) -> list[str]:
+        raise ConfigError(f"{flag} has nothing here that it could mean", why=why, fix=fix)
+
+    return Alias((flag,), f"not here: {why}", expand, takes_value)
+
+
+def choice(flags: str, field: str, values: dict[str, str]) -> Alias:
+    """Another name of a field, whose values have other names too."""
     name = flags.split()[0]
 
-    def expand(value: str) -> list[str]:
-        raise ConfigError(f"{name} has nothing here that it could mean", why=why, fix=fix)
+    def convert(value: str) -> list[str]:
+        if value.lower() not in values:
+            raise bad_value(name, value, "it is not known", did_you_mean(value, list(values)))
+        return [f"--{field}", values[value.lower()]]
 
-    return Alias(tuple(flags.split()), f"not here: {why}", expand, takes_value)
+    return Alias(tuple(flags.split()), f"--{field}", convert)
+
+
+def only_one(flags: str, why: str) -> list[Alias]:
+    """Sizes that are only known as one."""
+    return built_in(flags, "1 -1", why)
+
+
+def each(flags: str, note: str, takes_value: bool = False) -> list[Alias]:
+    """Several flags without a meaning here, for the same reason."""
+    return [no_meaning(flag, note, takes_value) for flag in flags.split()]
+
+
+def none_of(patterns: str, why: str, fix: str = "leave it out") -> list[Alias]:
+    """All flags that begin as one of the patterns, `--moe-*`, which are of what is not here."""
+    return [_none_of(pattern, why, fix) for pattern in patterns.split()]
+
+
+def _none_of(pattern: str, why: str, fix: str) -> Alias:
+    def expand(flag: str) -> list[str]:
+        raise ConfigError(f"{shown(flag)} has nothing here that it could mean", why=why, fix=fix)
+
+    return Alias((pattern,), f"not here: {why}", expand, takes_value=False)
 
 
 def take(arguments: list[str], flag: str) -> tuple[list[str], str | None]:

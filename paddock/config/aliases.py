@@ -6,6 +6,7 @@ An alias becomes Paddock's own flags, so it means exactly what they mean.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from urllib.parse import urlsplit
 
 from paddock.config.alias import Alias, System
@@ -23,6 +24,7 @@ from paddock.config.flags import (
     data_folder,
 )
 from paddock.config.flags_elsewhere import CONFIG_FLAGS
+from paddock.config.flags_megatron import VIRTUAL_STAGES
 from paddock.config.flags_together import join_flags
 from paddock.config.load import find_recipe
 from paddock.config.overrides import field_kinds
@@ -69,15 +71,21 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             continue
         # As it is written first: --batch_size and --batch-size are flags of two systems, and mean two things.
         alias = table.get(flag) or table.get(flag.replace("_", "-") if flag.startswith("--") else flag)
+        if alias is None and (alias := _of_a_kind(flag, table, fields)) is not None:
+            alias.expand(flag)
         may_be_folder = alias is not None and takes_folder
         if alias is None:
             translated.append(word)
             continue
         used.add(alias.flags[0])
+        if equals and not alias.takes_value and value.lower() not in ("true", "1"):
+            raise bad_value(flag, value, "it takes no value", f"{flag} alone, or leave it out")
         if alias.takes_value and not equals:
             if position == len(arguments):
                 raise ConfigError(f"{flag} needs a value", fix=f"it stands for {alias.means}")
             value = arguments[position]
+            position += 1
+        while alias.several and position < len(arguments) and not arguments[position].startswith("-"):
             position += 1
         try:
             translated += alias.expand(value)
@@ -93,6 +101,15 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
     return _join_parts(translated, used, recipe), notes + more
 
 
+def _of_a_kind(flag: str, table: dict[str, Alias], fields: Container[str]) -> Alias | None:
+    """The one that stands for all flags that begin so, `--moe-*`."""
+    if not flag.startswith("--") or flag[2:].replace("-", "_") in fields:
+        return None
+    spelled = flag.replace("_", "-")
+    kinds = (alias for alias in table.values() if alias.is_pattern)
+    return next((kind for kind in kinds if spelled.startswith(kind.flags[0][:-1].replace("_", "-"))), None)
+
+
 def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[str]:
     """Aliases that only make sense together: Adam's two betas, an omitted global or micro-batch, and the layers of a
     stage with their number and that of the stages."""
@@ -102,8 +119,11 @@ def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[st
         betas = recipe.optimizer.betas
         arguments += ["--optimizer.betas", first or str(betas[0]), second or str(betas[1])]
     arguments, size = _take(arguments, VIRTUAL_STAGE)
-    if size:
-        arguments += _interleave(size, arguments, recipe)
+    arguments, stages = _take(arguments, VIRTUAL_STAGES)
+    if size and stages:
+        raise bad_value(VIRTUAL_STAGES, stages, f"{VIRTUAL_STAGE} {size} says it too", "give one of the two")
+    if size or stages:
+        arguments += _interleave(size, stages, arguments, recipe)
     arguments = _model_zoo(_machines(arguments), recipe)
     # As in those systems: a micro-batch without a global batch means micro × data, and the reverse.
     if used & {"--micro-batch-size", PER_RANK} and "--batch.global" not in arguments:
@@ -185,23 +205,26 @@ def _machines(arguments: list[str]) -> list[str]:
     return [*arguments, "--nnodes", count, *(["--node-rank", rank] if rank else []), *meeting]
 
 
-def _interleave(size: str, arguments: list[str], recipe: Recipe) -> list[str]:
-    """An interleaved pipeline whose stages have `size` layers each."""
+def _interleave(size: str | None, count: str | None, arguments: list[str], recipe: Recipe) -> list[str]:
+    """An interleaved pipeline whose stages have `size` layers each, or are `count` of each process."""
+    flag, said = (VIRTUAL_STAGE, size) if size is not None else (VIRTUAL_STAGES, count or "")
     layers = _whole("--num-layers", _value_of(arguments, "--model.layers") or str(recipe.model.num_units()))
     pipeline = _value_of(arguments, "--parallel.pipeline") or str(recipe.parallel.pipeline)
-    ranks, each = _whole("--pipeline-model-parallel-size", pipeline), _whole(VIRTUAL_STAGE, size)
+    ranks, each = _whole("--pipeline-model-parallel-size", pipeline), _whole(flag, said)
     if ranks == 1:
-        raise bad_value(
-            VIRTUAL_STAGE, size, "there is no pipeline", "set --pipeline-model-parallel-size, or leave it out"
-        )
+        raise bad_value(flag, said, "there is no pipeline", "set --pipeline-model-parallel-size, or leave it out")
     legal = [n for n in range(1, layers // ranks) if layers % (n * ranks) == 0]
+    if flag == VIRTUAL_STAGES:
+        legal = [layers // (n * ranks) for n in reversed(legal)]
     if each not in legal:
         raise bad_value(
-            VIRTUAL_STAGE,
-            size,
-            f"{layers} layers over {ranks} processes do not make two or more equal stages each of that size",
+            flag,
+            said,
+            f"{layers} layers over {ranks} processes do not make two or more equal stages each of that "
+            + ("size" if flag == VIRTUAL_STAGE else "number"),
             f"legal: {', '.join(map(str, legal))}" if legal else "leave it out, or change the number of layers",
         )
+    each = each if flag == VIRTUAL_STAGE else layers // (each * ranks)
     stages = ",".join(str(layer // each) for layer in range(layers))
     return ["--parallel.schedule", "interleaved", "--parallel.stages", stages]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.config.argument_types import check_type
+from paddock.arguments import check_type
 from paddock.config.load import find_recipe, merge, read_values, zoo
-from paddock.errors import ConfigError, bad_value
+from paddock.config.overrides import field_kinds
+from paddock.config.recipe import Recipe
+from paddock.errors import ConfigError, bad_value, nearest, shown
+from paddock.tasks.registry import task_called
 
 
 def chosen_values(
@@ -32,6 +35,33 @@ def chosen_values(
         return "trainer", merge(base, as_sections(values))
     name = str(next(value for value in ways.values() if value is not None))
     return name, read_values(find_recipe(name))
+
+
+def check_known(unknown: Mapping[str, object], known: Sequence[str]) -> None:
+    """Raise ConfigError for an argument that a trainer does not have; of a field of the recipe, with where it goes."""
+    for name, value in unknown.items():
+        fields = [field for field in field_kinds(Recipe) if field.rpartition(".")[2] == name]
+        near = nearest(name, [*known])
+        ways = " or ".join(f'overrides={{"{field}": {shown(repr(value))}}}' for field in fields)
+        raise ConfigError(
+            f"{name}: a Trainer has no such argument",
+            why="it is a field of the recipe" if fields else "",
+            fix=ways or near or 'fields of the recipe go into overrides, such as overrides={"train.steps": 100}',
+        )
+
+
+def check_named(task: str) -> None:
+    """Raise ConfigError for a recipe's name where the task is wanted, which is the first argument; and for no task."""
+    try:
+        find_recipe(task)
+    except ConfigError:
+        task_called(task)
+    else:
+        raise ConfigError(
+            f"{task} is given as the task, which is the first argument",
+            why="it is the name of a recipe",
+            fix=f'Trainer(model="{task}")',
+        )
 
 
 def check_task(wanted: str, own: str, name: str) -> None:

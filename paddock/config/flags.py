@@ -4,12 +4,21 @@ tables."""
 from __future__ import annotations
 
 from paddock.config.alias import Alias, System, keep, no_meaning, rename, switch
-from paddock.config.flags_elsewhere import DEEPSPEED, LIBAI, MEGATRON_TOO, MINDFORMERS, TORCHTITAN
+from paddock.config.flags_elsewhere import DEEPSPEED, LIBAI, MINDFORMERS
+from paddock.config.flags_megatron import MEGATRON_RARE, MEGATRON_TOO
+from paddock.config.flags_torchtitan import TORCHTITAN
 from paddock.errors import bad_value, did_you_mean
 
 
 def _none_if_zero(value: str) -> str:
     return "None" if float(value) == 0 else value
+
+
+def _decay_style(value: str) -> list[str]:
+    """Megatron-LM's schedules, one of which has another name here, and no end."""
+    if value == "inverse-square-root":
+        return ["--schedule.name", "inverse_sqrt", "--schedule.decay-steps", "None"]
+    return ["--schedule.name", value]
 
 
 def data_folder(path: str) -> list[str]:
@@ -78,7 +87,7 @@ MEGATRON = [
     rename("--optimizer", "optimizer.name"),
     rename("--learning-rate --lr", "optimizer.lr"),
     rename("--min-lr", "schedule.min-lr"),
-    rename("--lr-decay-style", "schedule.name"),
+    Alias(("--lr-decay-style",), "--schedule.name", _decay_style),
     rename("--lr-decay-iters", "schedule.decay-steps"),
     rename("--lr-warmup-fraction --lr-warmup-iters", "schedule.warmup"),
     rename("--micro-batch-size", "batch.micro"),
@@ -133,6 +142,7 @@ MEGATRON = [
     ),
     no_meaning("--no-query-key-layer-scaling", "queries and keys are never scaled by layer"),
     *MEGATRON_TOO,
+    *MEGATRON_RARE,
 ]
 
 IMAGENET = [

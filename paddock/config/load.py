@@ -122,8 +122,9 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
             f"{name} is a {'run' if is_run else 'directory'}, not a recipe",
             fix=go_on if is_run else f"if it holds weights: RECIPE --checkpoint.load {name}",
         )
-    if looks_like_path:
-        what = f"{name} is no file that can be read twice" if os.path.exists(folder) else ""
+    is_odd = os.path.exists(folder) and not os.path.isfile(folder)  # such as a pipe
+    if looks_like_path or is_odd:
+        what = f"{name} is no file that can be read twice" if is_odd else ""
         raise ConfigError(
             what or f"there is no recipe file {shown(name)}", fix="check the path, or take a shipped recipe by name"
         )
@@ -132,6 +133,16 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
         why="none of that name ships, and there is no such run directory",
         fix=nearest_path(folder) or nearest(name, [*recipe_names(), *MODEL_ALIASES]) or CHOOSE,
     )
+
+
+def refuse_recipe(name: str, verb: str) -> None:
+    """Raise ConfigError for a recipe where a verb takes what has been trained."""
+    shipped = (SHIPPED / f"{name}.yaml", SHIPPED / name / "base.yaml")
+    if (name in MODEL_ALIASES or any(map(os.path.isfile, shipped))) and not os.path.exists(user_path(name)):
+        raise ConfigError(
+            f"{name} is a recipe, which has no weights",
+            fix=f"train it first: paddock train {name}; then name its run: paddock {verb} runs/…",
+        )
 
 
 def _fetched(address: str) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -115,6 +117,9 @@ class TokensConfig(DataConfig):
 
     @model_validator(mode="after")
     def _check_files(self) -> TokensConfig:
+        for part in self.path or ():
+            if isinstance(part, str) and not os.path.exists(f"{part}.idx") and (refusal := spreadsheet(part)):
+                raise bad_value("data.path", part, f"it is a table, by its name: {refusal.why}", refusal.fix)
         if min(self.split) < 0 or sum(self.split) <= 0:
             raise bad_value("data.split", self.split, "the weights must not be negative, nor all zero")
         if self.source not in ("indexed", "text") and self.path is not None:
@@ -277,6 +282,28 @@ def check_key(field: str, key: str) -> None:
     """Raise ConfigError for a key of JSON lines that no corpus can be called by."""
     if not key or "/" in key or "\0" in key:
         raise bad_value(field, f'"{key}"', "the key becomes a part of a file name", "rename the key")
+
+
+class Refusal(NamedTuple):
+    """Why a file is not read, and what to do."""
+
+    why: str
+    fix: str
+
+
+def spreadsheet(path: str) -> Refusal | None:
+    """What to say of a table by its name, .csv or .tsv, of which nobody knows which column is text."""
+    name, packed = path.lower(), re.compile(r"(\.csv|\.tsv)(\.gz|\.zst)?$")
+    found = packed.search(name)
+    if found is None:
+        return None
+    tabs = ", delimiter='\\t'" if found[1] == ".tsv" else ""
+    program = f"import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{tabs})]"
+    return Refusal(
+        "plain text (.txt), JSON lines (.jsonl) and Parquet tables (.parquet) are read",
+        f'make JSON lines of it, a row each: python -c "{program}" < FILE{found[1]} > FILE.jsonl; '
+        "the columns are its keys (--data.json-key, or --json-keys of preprocess)",
+    )
 
 
 def named_as_text(path: str) -> bool:

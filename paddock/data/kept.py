@@ -16,6 +16,8 @@ from paddock.objects.address import COPIES
 
 PREPARED = re.compile(r".+-[0-9a-f]{16}")
 """Folders of tokenized text and learned tokenizers, as `cache.py` calls them; and those of copies from a store."""
+SAMPLES = "samples"
+"""What a program gave to a Trainer: nothing makes it again. Its folders begin so."""
 FETCHED = "fetched"
 MEASURED = re.compile(r"products-.+\.json")
 """What `devices/products.py` measured of this machine."""
@@ -63,7 +65,9 @@ def _kind(path: Path) -> str | None:
     if path.is_file():
         return "machine" if MEASURED.fullmatch(path.name) else None
     if PREPARED.fullmatch(path.name):
-        return FETCHED if path.parent.name == COPIES else "prepared"
+        if path.parent.name == COPIES:
+            return FETCHED
+        return SAMPLES if path.name.startswith(f"{SAMPLES}-") else "prepared"
     names = {file.name for file in _files(path)}
     return path.name if names and all(name == "lock" or name.endswith(SUFFIX) for name in names) else None
 

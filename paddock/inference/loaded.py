@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 
 import torch
 
+from paddock.arguments import check_type, described, listed
 from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import adapter_of, prepare, select
@@ -104,17 +105,19 @@ class LoadedModel:
 
         >>> paddock.load("runs/tour").generate("The class", max_new_tokens=20, seed=1)
         """
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        texts = listed("prompts", prompts)
         for text in texts:
-            if not isinstance(text, str):
-                raise ConfigError(f"a prompt is {type(text).__name__}", fix="give a text, or a list of texts")
             check_text("a prompt", text)
+        check_type("stream", stream, bool, fix="True gives an iterator")
         known = [field.name for field in fields(GenerationOptions) if field.name != "stop_token"]
         for name in options:
             if name not in known:
                 raise ConfigError(f"{name}: there is no such option", fix=did_you_mean(name, known))
-        if isinstance(stop, str) or "" in stop:
-            raise bad_value("stop", repr(stop), "it is a list of texts before which to end", 'such as ["\\n"]')
+        is_row = isinstance(stop, Sequence) and not isinstance(stop, str)
+        if not (is_row and all(isinstance(text, str) and text for text in stop)):
+            raise ConfigError(
+                f"stop is {described(stop)}", why="it is a list of texts before which to end", fix='such as ["\\n"]'
+            )
         if stream and logprobs is not None:
             raise bad_value("logprobs", logprobs, "pieces of text are no tokens: there is none to tell", "stream=False")
         chosen = GenerationOptions(**{"max_new_tokens": 64, "logprobs": logprobs, **options})
@@ -153,6 +156,12 @@ class LoadedModel:
 
         >>> loaded.perplexity("The class statement defines a class.")
         """
+        check_type("stride", stride, int, fix="so many tokens, such as stride=16; without it, half a context")
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"text is {described(text)}", why="what is wanted is a text", fix="of several, ask for each, one by one"
+            )
+        check_text("the text", text)
         model = self.model
         if model.writes != "tokens":
             raise ConfigError(f"a {type(model).__name__} does not continue texts, so it has no perplexity of one")

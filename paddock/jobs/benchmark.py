@@ -14,7 +14,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import Arithmetic, check_layout
 from paddock.errors import bad_value
 from paddock.files import atomic_write, scratch_folder
-from paddock.launch.environment import world_of
+from paddock.launch.environment import with_free_threads, world_of
 from paddock.launch.facts import flat
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run
@@ -56,6 +56,7 @@ def benchmark(recipe: Recipe, measurement: Measurement, launch: LaunchOptions) -
     sequence_fits(recipe)
     check_layout(recipe, world_of(launch))
     check_device(recipe.parallel, select(recipe.train.device))
+    launch = with_free_threads(launch, recipe.train.device)
     with scratch_folder() as folder:
         result = folder / "result.json"
         payload = {"recipe": recipe.to_dict(), "measurement": asdict(measurement), "result": str(result)}

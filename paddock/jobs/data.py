@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.data.config import SpanConfig, TokenizerConfig
 from paddock.data.indexed.merging import Merger, plan_merge, prefixes_in
+from paddock.data.indexed.reader import corpus_files
 from paddock.data.indexed.verification import Verification, verify
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.data.tokenizers.remembered import remembered_tokenizer
@@ -84,6 +85,7 @@ def preview_task(
     if task != "span_corruption":
         why = "what it makes of a corpus cannot be shown"
         raise bad_value("--task", task, why, did_you_mean(task, ["span_corruption"]))
+    corpus_files(prefix)
     if tokenizer is None:
         raise ConfigError(
             "--task needs a tokenizer",

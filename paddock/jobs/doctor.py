@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock import __version__
 from paddock.devices import Availability, adapter_named, device_names, probe, select
+from paddock.devices.compiler import host_compiler
 from paddock.devices.cpu import CPU, cpu_model
 from paddock.errors import MachineError
 from paddock.files import scratch_folder
@@ -146,15 +145,15 @@ def _collectives() -> list[str]:
 
 
 def _compiler() -> dict[str, str | None] | None:
-    """The C++ compiler that torch.compile would call on the CPU: CXX, else the platform's own.
+    """The C++ compiler that torch.compile would call on the CPU.
 
     A variable of the environment may say anything: only a plain executable is run, and never with arguments from there.
     """
-    command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
-    executable = shutil.which(command)
-    if executable is None:
+    found = host_compiler()
+    command, executable = found.command, found.executable
+    if executable is None or not found.is_plain:
         plain = "CXX is not the name or the path of an executable, and nothing else is run: " + command[:80]
-        return {"command": command, "version": None, "reason": plain} if os.environ.get("CXX") else None
+        return {"command": command, "version": None, "reason": plain} if found.is_named else None
     try:
         run = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:

@@ -16,7 +16,7 @@ from paddock.config.rules import check_evaluation
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights
 from paddock.errors import ConfigError, DataError, bad_value
 from paddock.files import atomic_write, scratch_folder
-from paddock.launch.environment import world_of
+from paddock.launch.environment import with_free_threads, world_of
 from paddock.launch.facts import flat
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
@@ -49,6 +49,7 @@ def evaluate(recipe: Recipe, launch: LaunchOptions, missed: Path | None = None) 
     with scratch_folder() as folder, compared(launch, recipe.train.device, asked):
         check_device(recipe.parallel, select(recipe.train.device))
         check_labels(recipe, prepare_data(recipe).classes)
+        launch = with_free_threads(launch, recipe.train.device)
         result = folder / "result.json"
         payload = {
             "recipe": recipe.to_dict(),

@@ -23,9 +23,9 @@ from paddock.inference.generation.options import GenerationOptions
 from paddock.inference.generation.prompts import PromptCheck
 from paddock.inference.generation.records import Records, read_records
 from paddock.inference.generation.replica_leader import ReplicaLeader, check_layout, lead_replica
-from paddock.inference.generation.text_generator import Continuation, TextGenerator
+from paddock.inference.generation.text_generator import Continuation, OnStep, TextGenerator
 from paddock.inference.trained import read_trained_config
-from paddock.launch.environment import world_of
+from paddock.launch.environment import with_free_threads, world_of
 from paddock.launch.facts import flat
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
@@ -34,7 +34,8 @@ from paddock.launch.run import run
 from paddock.objects.address import is_address
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.world import join_world
-from paddock.telemetry.terminal import progress_bar, show_text
+from paddock.telemetry.format import count
+from paddock.telemetry.terminal import OnProgress, progress_bar, show_text
 
 BLOCK = 1024
 """Prompts whose texts are in memory together."""
@@ -134,6 +135,7 @@ def continue_text(
         check_layout(job.source, ParallelConfig(**job.parallel), world_of(launch))
         Records(path, job.settings(), job.options.num_return_sequences).check()
         told = asdict(replace(job, prompts=(), prompt_file=None))
+        launch = with_free_threads(launch, job.device)
         if run("paddock.jobs.generate:work", {"job": told, **payload}, launch, folder, asked=flat(asked)):
             for record in read_records(path):
                 yield Continuation(**record)
@@ -160,16 +162,45 @@ def _write(job: TextJob, leader: ReplicaLeader, payload: dict[str, Any]) -> None
     prompts, texts, main = Path(payload["prompts"]), Path(payload["texts"]), leader.number == 0
     records = Records(texts, job.settings(), job.options.num_return_sequences)
     blocks = _blocks(prompts, records, job.options.num_return_sequences) if main else iter(())
-    with progress_bar("generate", visible=main and not payload["live"]) as on_block:
+    with progress_bar("generate", visible=main and not payload["live"]) as show:
+        progress = _Progress(show, payload["count"], job.options.num_return_sequences, leader.replicas)
         while block := json.loads(leader.gather(json.dumps(next(blocks, []) if main else []))[0]):
-            mine = _texts(generator, block[leader.number :: leader.replicas], live=payload["live"])
+            on_step = progress.begin(block[0][0])
+            mine = _texts(generator, block[leader.number :: leader.replicas], on_step, live=payload["live"])
             everyone = [deque(json.loads(told)) for told in leader.gather(json.dumps(mine))]
             if main:
                 turns = [everyone[place % len(everyone)] for place in range(len(block))]
-                records.add([turn.popleft() for turn in turns for _ in range(job.options.num_return_sequences)])
-                on_block(block[-1][0] + 1, payload["count"])
+                texts_of_all = [turn.popleft() for turn in turns for _ in range(job.options.num_return_sequences)]
+                records.add(texts_of_all)
+                progress.end(block[-1][0] + 1, sum(one["tokens"] for one in texts_of_all))
     if main:
         records.finish()
+
+
+class _Progress:
+    """How far the job is: shown after every token, since a block takes long. Of replicas, the others are taken to be as
+    far in a block as the one that shows it; what they have done is known at its end."""
+
+    def __init__(self, show: OnProgress, prompts: int, copies: int, replicas: int) -> None:
+        self._show, self._prompts, self._copies, self._replicas = show, prompts, copies, replicas
+        self._tokens = 0
+
+    def begin(self, first: int) -> OnStep:
+        """A block begins with this prompt."""
+
+        def on_step(ended: int, tokens: int) -> None:
+            done = min(first + ended * self._replicas // self._copies, self._prompts)
+            self._tell(done, self._tokens + tokens * self._replicas)
+
+        return on_step
+
+    def end(self, done: int, tokens: int) -> None:
+        """The block has ended, with so many tokens."""
+        self._tokens += tokens
+        self._tell(done, self._tokens)
+
+    def _tell(self, done: int, tokens: int) -> None:
+        self._show(done, self._prompts, f"{count(tokens)} tokens")
 
 
 def _blocks(path: Path, records: Records, copies: int) -> Iterator[list[tuple[int, str]]]:
@@ -189,13 +220,15 @@ def _blocks(path: Path, records: Records, copies: int) -> Iterator[list[tuple[in
             yield block
 
 
-def _texts(generator: TextGenerator, block: list[tuple[int, str]], *, live: bool) -> list[dict[str, Any]]:
+def _texts(
+    generator: TextGenerator, block: list[tuple[int, str]], on_step: OnStep, *, live: bool
+) -> list[dict[str, Any]]:
     """What becomes of numbered prompts; with `live`, of the only one, it is shown as it comes."""
     numbers, prompts = [number for number, _ in block], [prompt for _, prompt in block]
     found: list[Continuation] = []
     if live and generator.continues:
         show_text(prompts[0])
-    for _, piece in generator.pieces(prompts, found, numbers):
+    for _, piece in generator.pieces(prompts, found, numbers, on_step):
         if live:
             show_text(piece)
     if live:

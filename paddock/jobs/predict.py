@@ -7,10 +7,10 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import TYPE_CHECKING, Any, NotRequired
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -21,8 +21,13 @@ from paddock.documents import Parser
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, open_text, user_path
 from paddock.inference.predictors import Answer, OnBatch, Predictor, PredictorSetup, predictor_of
-from paddock.inference.trained import open_trained
+from paddock.inference.trained import Trained, open_trained
+from paddock.launch.environment import threads_in_use, with_free_threads
+from paddock.launch.options import LaunchOptions
 from paddock.tasks.registry import data_config_class
+
+if TYPE_CHECKING:
+    import torch
 
 FORMS = (".jsonl", ".csv")
 """What results can be written as."""
@@ -48,15 +53,32 @@ class Prediction:
     answers: list[Answer]
 
 
-def open_predictor(source: str, device: str, batch: int, skip_unreadable: bool = False) -> Predictor:
-    """The model that a run, a checkpoint or a Hugging Face folder holds, ready to be asked. With `skip_unreadable`,
-    files that cannot be read are left out."""
+@contextmanager
+def open_predictor(
+    source: str,
+    device: str,
+    batch: int,
+    skip_unreadable: bool = False,
+    launch: LaunchOptions = LaunchOptions(),  # noqa: B008 - frozen
+) -> Iterator[Predictor]:
+    """The model that a run, a checkpoint or a Hugging Face folder holds, ready to be asked inside, with the threads of
+    `launch` or with what is free, and with the products that are fastest here. With `skip_unreadable`, files that
+    cannot be read are left out."""
+    launch.check()
     if batch < 1:
         raise ConfigError(f"--batch {batch}", why="at least one input goes through the model at once")
     adapter = select(device)
     prepare(adapter)
-    place = adapter.torch_device(0)
-    trained = open_trained(source, place)
+    with threads_in_use(with_free_threads(launch, device)):
+        trained = open_trained(source, adapter.torch_device(0))
+        predictor = _predictor_of(trained, adapter.torch_device(0), batch, skip_unreadable)
+        products = adapter.choose_products("auto", trained.model.config.num_parameters())
+        with adapter.using_products(products):
+            yield predictor
+
+
+def _predictor_of(trained: Trained, place: torch.device, batch: int, skip_unreadable: bool) -> Predictor:
+    """The predictor of its task."""
     data = trained.data or data_config_class(trained.task)()  # type: ignore[call-arg]
     setup = PredictorSetup(
         trained.model, trained.tokenizer, trained.classes, data, place, batch, trained.origin, skip_unreadable

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from paddock.errors import ConfigError, bad_value, did_you_mean
-from paddock.files import atomic_write, disk_errors
+from paddock.files import NAMES, atomic_write, disk_errors
 from paddock.reporting.figures import View
 from paddock.reporting.report import Report, read_report
 from paddock.reporting.writing import BINARY, WRITERS
+from paddock.streams import speak_utf8
 
 PAGE = Path("report.html")
 RAW = ("csv", "json")
@@ -48,7 +49,7 @@ def save_report(report: Report, form: str, output: Path) -> None:
     """Write a report to a file, which is there only when it is whole."""
     with disk_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(output, "wb" if form in BINARY else "w") as stream:
+    with atomic_write(output, "wb" if form in BINARY else "w", errors=NAMES) as stream:
         WRITERS[form](report, stream)
 
 
@@ -56,4 +57,5 @@ def print_report(report: Report, form: str, stream: IO[Any]) -> None:
     """The same, for a stream of text."""
     if form in BINARY:
         raise ConfigError(f"a report as {form} goes to a file", fix=f"set --output report.{form}")
+    speak_utf8(stream)
     WRITERS[form](report, stream)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
-from paddock.errors import ConfigError, DataError, nearest
+from paddock.errors import ConfigError, DataError
+from paddock.files import nearest_named
 from paddock.jobs.attempt import GOES_ON, has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
@@ -55,5 +56,7 @@ def _no_run(name: str, path: Path) -> ConfigError:
         )
     places = [path.parent, Path("runs")]
     runs = sorted({str(config.parent) for place in places for config in place.glob(f"*/{CONFIG}")})
-    fix = nearest(name, runs) or "give a run directory, such as those in runs/; to begin one: paddock train RECIPE"
+    fix = (
+        nearest_named(name, runs) or "give a run directory, such as those in runs/; to begin one: paddock train RECIPE"
+    )
     return ConfigError(f"there is no run {name}", fix=fix)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.config.rules import Arithmetic
+from paddock.files import shell_word
 from paddock.launch.environment import process_counts
 from paddock.launch.options import LaunchOptions
+from paddock.training.run_files import LOG, METRICS
 
 if TYPE_CHECKING:
     from paddock.planning.footprint import Footprint
     from paddock.tasks.task import Task
+    from paddock.telemetry.cards import Row
     from paddock.telemetry.meter import ThroughputMeter
     from paddock.telemetry.stream import MetricStream, Sink
     from paddock.training.run import Progress, TrainingRun
@@ -51,8 +53,8 @@ def sinks_of(run: TrainingRun, attempt: int) -> list[Sink]:
         return []
     step, log = run.progress.step, run.recipe.log
     sinks: list[Sink] = [
-        JsonLinesSink(run.run_dir / "metrics.jsonl", attempt=attempt, resume_step=step),
-        LogFileSink(run.run_dir / "log.txt", run.total_steps),
+        JsonLinesSink(run.run_dir / METRICS, attempt=attempt, resume_step=step),
+        LogFileSink(run.run_dir / LOG, run.total_steps),
         ConsoleSink(run.total_steps, start_step=step),
     ]
     if log.file is not None:
@@ -97,7 +99,7 @@ def _card(
     peak: float | None,
     products: Mapping[str, Any],
     shares: Sequence[Footprint],
-) -> list[tuple[str, str]]:
+) -> list[Row]:
     import torch
 
     from paddock.planning.concerns import Plan
@@ -114,7 +116,7 @@ def _card(
     activations = shares[0].activations
     memory += ", before activations" if activations is None else f"; activations about {show.bytes_(activations)}"
     plan = Plan(recipe, run.run_dir, run.begun_step, run.total_steps, run.steps_per_epoch, None)
-    rows = [
+    rows: list[Row] = [
         ("model", f"{recipe.model.family}, {show.count(recipe.model.num_parameters())} parameters"),
         ("layout", f"{arithmetic.layout} = {world.size} process{'es' if world.size > 1 else ''}"),
         ("batch", f"{arithmetic.batch}; {recipe.data.describe_sample()}"),
@@ -132,7 +134,7 @@ def _card(
         wait = f"each waits {show.percent(bubble_of(recipe, arithmetic))} of a step for the others"
         words = [f"shard {recipe.parallel.shard}", f"recompute {recipe.parallel.recompute}"]
         words += [recipe.parallel.schedule, wait] if arithmetic.layout.pipeline > 1 else []
-        rows.insert(2, ("ranks", "\n".join([", ".join(words), *draw(arithmetic, shares)])))
+        rows.insert(2, ("ranks", lambda room: "\n".join([", ".join(words), *draw(arithmetic, shares, room)])))
     return rows
 
 
@@ -174,7 +176,7 @@ def show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], se
     if progress.skipped:
         rows.append(("skipped", f"training samples that could not be read, and were replaced: {progress.skipped}"))
     rows += [("time", show.duration(seconds)), ("run", str(run.run_dir))]
-    name = shlex.quote(str(run.run_dir))
+    name = shell_word(run.run_dir)
     if progress.stopped_by is None:
         tries = [f"paddock {run.task.next_command.format(run=name)}"] if run.can_be_tried else []
         title = "done" if trained else f"nothing to do: the run is at its last step, {progress.step}, already"

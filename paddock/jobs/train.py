@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -19,7 +19,7 @@ from paddock.errors import ConfigError
 from paddock.jobs.attempt import Job, asked_of, begun_attempt, continues, kept_products, note_facts, set_up, verb
 from paddock.jobs.run_output import describe_metrics, peak_flops, show_beginning, show_end, sinks_of, summarize
 from paddock.jobs.stored import find_place, kept, leads_job
-from paddock.launch.environment import process_counts, under_torchrun, with_threads, world_of
+from paddock.launch.environment import process_counts, under_torchrun, with_free_threads, world_of
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
@@ -27,6 +27,7 @@ from paddock.launch.preflight import check_same_data, check_writable, inspection
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.phases import is_main_process, phase, starting
+from paddock.planning.elastic import node_counts
 from paddock.streams import outliving_readers
 
 if TYPE_CHECKING:
@@ -57,10 +58,11 @@ def train(
     callbacks: Sequence[Callback] = (),
     on_metrics: Sequence[OnMetrics] = (),
     resumes: bool = False,
+    on_begin: Callable[[Path], None] = lambda run_dir: None,
 ) -> TrainingOutcome:
     """Train over all the processes that `launch` asks for. `callbacks` are objects of this process, so they see a run
     that it makes itself; `on_metrics` hear of its records, wherever it runs. One who `resumes` a run wants it to get
-    further: that it is at its end is then an error."""
+    further: that it is at its end is then an error. `on_begin` hears where the run is, before its first step."""
     launch.check()
     launch = located(launch)
     with outliving_readers(), starting(launch.node_rank):
@@ -83,8 +85,8 @@ def train(
         recipe = with_tokenizer_of_weights(recipe, run_dir if goes_on else source)
         if recipe.tokenizer != own and not goes_on and not under_torchrun():
             print(f"note: the tokenizer is that of {tokenizer_place(recipe.tokenizer)}", file=sys.stderr)
-        node_counts = _node_counts(recipe, launch)
-        arithmetic = check_recipe(recipe, launch.nproc_per_node * node_counts[-1] if launch.elastic else world_size)
+        counts = node_counts(recipe, launch)
+        arithmetic = check_recipe(recipe, launch.nproc_per_node * counts[-1] if launch.elastic else world_size)
         check_tracker(recipe.log.track)
         if recipe.checkpoint.load == "auto" and run_dir is None:
             raise ConfigError(
@@ -93,41 +95,14 @@ def train(
         inspect = inspection(launch, recipe.train.device, recipe.to_dict())
         if inspect is None or inspect.finds_device:  # a machine without it has to tell the others
             check_device(recipe.parallel, select(recipe.train.device))
-            launch = _with_threads(launch, recipe)
+            launch = with_free_threads(launch, recipe.train.device)  # kept with the run: products round by it
         address = None if remote is None else str(remote.address)
-        job = Job(recipe, arithmetic, process_counts(launch), resumes, name, node_counts, address)
-        return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect)
+        job = Job(recipe, arithmetic, process_counts(launch), resumes, name, counts, address)
+        return _start(job, name, launch, run_dir, callbacks, on_metrics, inspect, on_begin)
 
 
 _runs_of_this_process = count()
 """Numbers them, in every process and in every attempt alike: by its number an attempt knows a run of the last one."""
-
-
-def _with_threads(launch: LaunchOptions, recipe: Recipe) -> LaunchOptions:
-    """The options with a number of threads, where they compute; it is kept with the run, since products round by it."""
-    import torch
-
-    from paddock.devices import select
-
-    if not select(recipe.train.device).computes_on_host:
-        return launch
-    return with_threads(launch, max(1, torch.get_num_threads() // launch.nproc_per_node))
-
-
-def _node_counts(recipe: Recipe, launch: LaunchOptions) -> list[int]:
-    """Of an elastic job, the numbers of machines over which its recipe can be laid out: tensor and pipeline stay as
-    they are, and `data` and the accumulation follow. An error, if there is none."""
-    legal, refusal = [], None
-    for nodes in range(launch.min_nodes or launch.nnodes, launch.nnodes + 1) if launch.elastic else ():
-        try:
-            check_recipe(recipe, nodes * launch.nproc_per_node)
-        except ConfigError as error:
-            refusal = error
-        else:
-            legal.append(nodes)
-    if refusal is not None and not legal:
-        raise refusal
-    return legal or [launch.nnodes]
 
 
 def _start(
@@ -138,6 +113,7 @@ def _start(
     callbacks: Sequence[Callback],
     on_metrics: Sequence[OnMetrics],
     inspect: Inspection | None,
+    on_begin: Callable[[Path], None],
 ) -> TrainingOutcome:
     """Make or find the run directory, and let all processes begin."""
     from paddock.tasks.registry import build_task, prepare_data
@@ -181,6 +157,7 @@ def _start(
             decided = json.loads(stack.enter_context(agreed(launch, decide, follow, inspect, asked)))
             place, payload["attempt"] = Path(decided[0]), decided[1]
         payload["run_dir"] = str(place)
+        on_begin(place)
         if on_metrics:
             payload["listened"] = True
             ask_to_stop = stack.enter_context(stop_requests(place))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import MachineError, UserError
-from paddock.files import scratch_folder
+from paddock.files import scratch_folder, shell_word
 from paddock.launch import failure
 from paddock.launch.council import SECONDS_TO_MEET, Ending, Orders, Policy, Word
 from paddock.launch.environment import added_to_environment, worker_environment
@@ -107,7 +107,7 @@ def _seat(job: Job) -> Iterator[tuple[Seat, _Stores]]:
         nodes = f"{options.nnodes} --node-rank RANK"
         if options.elastic:
             nodes = f"{options.nodes} --rdzv-id {shlex.quote(options.rdzv_id or '')}"
-        again = f"when it is back, on every machine: paddock resume {shlex.quote(str(job.run_dir))} --nproc-per-node "
+        again = f"when it is back, on every machine: paddock resume {shell_word(job.run_dir)} --nproc-per-node "
         again += f"{options.nproc_per_node} --nnodes {nodes} --master-addr {address}"
     name = socket.gethostname() if options.elastic else f"machine {options.node_rank}"
     machine = None if options.elastic else options.node_rank

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from paddock.cores import busy_since_the_beginning
+from paddock.cores import busy_now, busy_since_the_beginning, physical_cores
 from paddock.launch.options import LaunchOptions
 from paddock.parallel.rendezvous import interface_towards, place_in_job
 from paddock.process import is_ours
@@ -48,22 +48,62 @@ def threads_for(cores: int, processes: int, others: float | None) -> int:
     return max(1, free // processes)
 
 
-def with_threads(options: LaunchOptions, usual: int) -> LaunchOptions:
+def with_free_threads(options: LaunchOptions, device: str, *, library: bool = False) -> LaunchOptions:
+    """The options with a number of threads for a job on this device, if the host is what computes there. In a `library`
+    call the process is somebody's own: a number of threads that it was given stays."""
+    import torch
+
+    from paddock.devices import select
+
+    if not select(device).computes_on_host:
+        return options
+    threads = torch.get_num_threads()
+    if library and threads not in (num_cores(), physical_cores()):  # torch's own choice is one of these
+        return options
+    return with_threads(options, max(1, threads // options.nproc_per_node), library=library)
+
+
+_told: LaunchOptions | None = None
+"""What the last note was about."""
+
+
+def with_threads(options: LaunchOptions, usual: int, *, library: bool = False) -> LaunchOptions:
     """The options with a number of threads: the one that was asked for, else what is free now, up to the `usual`
     number. What the user or torchrun has set in the environment stays.
 
     Threads of one product wait for each other. Where one of two has to share its core, both crawl: on a loaded machine
     two gave a fifth of the speed of one.
     """
-    if options.threads is not None or "OMP_NUM_THREADS" in os.environ or under_torchrun() or not is_ours():
+    global _told
+    if options.threads is not None or "OMP_NUM_THREADS" in os.environ or under_torchrun():
         return options
-    others = busy_since_the_beginning()
+    if not library and not is_ours():
+        return options
+    others = busy_now() if library else busy_since_the_beginning()
     threads = min(usual, threads_for(num_cores(), options.nproc_per_node, others))
-    if threads < usual and others is not None and options.node_rank == 0:
+    chosen = replace(options, threads=threads)
+    if threads < usual and others is not None and options.node_rank == 0 and chosen != _told:
         each = f"{threads} thread{'' if threads == 1 else 's'} each, and not {usual}"
         told = f"other work keeps {others:.1f} of {num_cores()} cores busy, so that processes get {each}"
-        print(f"note: {told}; --threads says otherwise", file=sys.stderr)
-    return replace(options, threads=threads)
+        print(f"note: {told}; {'threads=' if library else '--threads'} says otherwise", file=sys.stderr)
+        _told = chosen
+    return chosen
+
+
+@contextmanager
+def threads_in_use(options: LaunchOptions) -> Iterator[None]:
+    """Compute with as many threads as the options say, in this process."""
+    if options.threads is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(options.threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def worker_environment(options: LaunchOptions) -> dict[str, str]:

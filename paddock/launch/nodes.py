@@ -23,8 +23,9 @@ from paddock.launch.council import SECONDS_TO_MEET
 from paddock.launch.keeper import Keeper, is_orphaned
 from paddock.launch.membership import join_job, tell_of_refusals
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
+from paddock.launch.reach import await_store
 from paddock.messages import error_from_json, error_to_json
-from paddock.parallel.rendezvous import connect_store, could_not_meet, is_own_address, listen
+from paddock.parallel.rendezvous import await_name, connect_store, could_not_meet, is_own_address, listen
 from paddock.process import announced
 
 if TYPE_CHECKING:
@@ -93,21 +94,27 @@ def _store_of_job(options: LaunchOptions) -> Iterator[tuple[TCPStore, bool]]:
     own (`keeper`), unless the one of a launcher that died here still serves the job; of an elastic job, the first that
     has the address."""
     address, port = options.master_addr or "", options.master_port or DEFAULT_PORT
-    timeout = timedelta(seconds=SECONDS_TO_MEET)
     is_there = is_own_address(address) if options.elastic else options.node_rank == 0
     if port in _kept_here or not is_there:
-        yield connect_store(address, port, timeout), False
+        yield _client(address, port), False
         return
     if (listening := _listen(address, port, options)) is None:
-        yield connect_store(address, port, timeout), False
+        yield _client(address, port), False
         return
     with listening:
         keeper = Keeper(listening, [] if "" in sys.path or os.getcwd() in sys.path else ["-P"])
     _kept_here[port] = True
     try:
-        yield connect_store(address, port, timeout), True
+        yield connect_store(address, port, timedelta(seconds=SECONDS_TO_MEET)), True
     finally:
         keeper.leave(waits=_kept_here.pop(port))
+
+
+def _client(address: str, port: int) -> TCPStore:
+    """Of a store that another launcher makes, which may still have to come."""
+    await_name(address)
+    await_store(address, port, SECONDS_TO_MEET)
+    return connect_store(address, port, timedelta(seconds=SECONDS_TO_MEET))
 
 
 def _listen(address: str, port: int, options: LaunchOptions) -> socket.socket | None:

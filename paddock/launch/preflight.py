@@ -25,6 +25,7 @@ from paddock.launch.facts import Facts, Finding, compare, flat, listed, own_fact
 from paddock.launch.membership import tell_of_refusals
 from paddock.launch.nodes import SECONDS_BETWEEN_LOOKS, SECONDS_TO_BE_HEARD, SECONDS_TO_MEET, agreed
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
+from paddock.launch.reach import await_store, connection_error
 from paddock.messages import error_from_json, error_to_json
 from paddock.parallel.rendezvous import address_towards
 from paddock.process import announced, mortal
@@ -32,8 +33,6 @@ from paddock.process import announced, mortal
 if TYPE_CHECKING:
     from torch.distributed import PrefixStore, Store
 
-SECONDS_TO_REACH = 5.0
-"""A machine on the same network answers in a thousandth of that."""
 SECONDS_APART = 2.0
 """Between two clocks, from which on people should know: files and logs of a run then tell different times."""
 CLOCK_ROUNDS = 5
@@ -100,7 +99,8 @@ def inspection(
         return None  # machines of an elastic job come and go: there is no moment at which all are there
     facts = own_facts(options.node_rank, options.nproc_per_node, device, recipe)
     if options.node_rank:
-        _reach_machine_0(options, patience)
+        assert options.master_addr is not None
+        await_store(options.master_addr, options.master_port or DEFAULT_PORT, patience)
     return Inspection(options, facts, patience)
 
 
@@ -199,40 +199,6 @@ def _hear(store: Store, key: str, me: int, words: str) -> Any:
         store.set(f"heard/{me}", "")
         raise error_from_json(error)
     return what
-
-
-def _reach_machine_0(options: LaunchOptions, patience: float) -> None:
-    """Wait until machine 0 answers, or say what came instead: a name that nobody knows, a port where nobody is."""
-    assert options.master_addr is not None
-    address, port = options.master_addr, options.master_port or DEFAULT_PORT
-    why = connection_error(address, port)
-    deadline = time.monotonic() + patience
-    with announced(f"trying to reach machine 0 at {address}, port {port}: {why}"):
-        while why:
-            if time.monotonic() > deadline:
-                raise MachineError(
-                    f"machine 0 cannot be reached at {address}, port {port}",
-                    why=why,
-                    fix="start the same command there, with --node-rank 0; check --master-addr and --master-port, "
-                    "which are the same on all machines, and that no firewall is between them",
-                )
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-            why = connection_error(address, port)
-
-
-def connection_error(address: str, port: int) -> str:
-    """Why nobody can be reached there; empty, if somebody can."""
-    try:
-        with socket.create_connection((address, port), timeout=SECONDS_TO_REACH):
-            return ""
-    except socket.gaierror as error:
-        return f"the name cannot be resolved ({(error.strerror or str(error)).lower()})"
-    except TimeoutError:
-        return f"no answer within {SECONDS_TO_REACH:g} s"
-    except ConnectionRefusedError:
-        return "the machine answers, and nothing listens at that port"
-    except OSError as error:
-        return (error.strerror or str(error)).lower()
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from paddock.errors import bad_value
 from paddock.launch import failure
 from paddock.launch.attempts import Job, run_attempts
 from paddock.launch.council import Policy
-from paddock.launch.environment import under_torchrun, world_of
+from paddock.launch.environment import threads_in_use, under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.target import check_target, resolve
@@ -57,7 +56,7 @@ def run(
     if under_torchrun():
         return _run_as_rank(target, payload, options, run_dir)
     if options.world_size == 1 and not options.max_restarts:
-        with phase(STARTING, at_once=True), _threads(options):
+        with phase(STARTING, at_once=True), threads_in_use(options):
             return resolve(target)(payload)
     options = located(options)
     if options.elastic and node_counts is None:
@@ -75,22 +74,6 @@ def run(
             over()  # nothing is starting any more, though whoever called us may have said so
 
 
-@contextmanager
-def _threads(options: LaunchOptions) -> Iterator[None]:
-    """Compute with as many threads as were asked for, in this process."""
-    if options.threads is None:
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(options.threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, run_dir: Path) -> Any:
     if options.world_size > 1 or options.max_restarts:
         flags = {"--nproc-per-node": options.nproc_per_node, "--nnodes": options.nnodes}
@@ -100,7 +83,7 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
             flag, number, "torchrun has started the processes already", "give it to torchrun or to paddock, not to both"
         )
     try:
-        with _threads(options):
+        with threads_in_use(options):
             return resolve(target)(payload)
     except Exception as error:
         failure.record(error, int(os.environ["RANK"]), errors=run_dir / "errors")

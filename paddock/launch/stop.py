@@ -13,6 +13,7 @@ inside C++, where no Python handler runs, and ends a process that makes no progr
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from paddock.process import STOP_SIGNALS, hangs, heard_signals
+from paddock.streams import broken_between_words
 
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -148,5 +150,7 @@ def _say_so(requested: str) -> None:
     global _saying
     if os.environ.get("RANK", "0") == "0":
         words = f"{REGROUPING}: saving, to go on with them" if requested == REGROUPING else STOPPING
+        if sys.stderr.isatty():
+            words = broken_between_words(words, shutil.get_terminal_size().columns)
         _saying = threading.Thread(target=lambda: print(words, file=sys.stderr, flush=True), daemon=True)
         _saying.start()

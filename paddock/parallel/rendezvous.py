@@ -107,7 +107,7 @@ def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPS
     from torch.distributed import DistError, TCPStore
 
     where = f"{address}, port {port}"
-    _await_name(address)
+    await_name(address)
     _check_descriptors()
     try:
         with mortal(), announced(f"waiting for whoever serves the job's store at {where}"):
@@ -116,7 +116,7 @@ def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPS
         raise could_not_meet(where, error) from error
 
 
-def _await_name(address: str) -> None:
+def await_name(address: str) -> None:
     """Until a name is known: of a machine that is being started it is so a moment later. torch's store would look for
     it as long as for the machine."""
     deadline = time.monotonic() + SECONDS_FOR_A_NAME

@@ -125,11 +125,11 @@ def bubble_of(recipe: Recipe, arithmetic: Arithmetic) -> float:
     return bubble_fraction(recipe.parallel.schedule, pipeline, stages, micro_batches)
 
 
-def draw(arithmetic: Arithmetic, processes: Sequence[Footprint]) -> list[str]:
-    """The layout as a table, from one process of each place in the pipeline."""
+def draw(arithmetic: Arithmetic, processes: Sequence[Footprint], room: int | None = None) -> list[str]:
+    """The layout as a table of so many columns, from one process of each place in the pipeline."""
     layout = arithmetic.layout
     rows = [ProcessRow(one.stages, one.layers, one.parameters, one.memory, one.traffic) for one in processes]
-    return draw_layout(layout.data, layout.tensor, rows)
+    return draw_layout(layout.data, layout.tensor, rows, room)
 
 
 def _held_at_once(recipe: Recipe, arithmetic: Arithmetic, engine: Engine, shard: int) -> tuple[int, int]:

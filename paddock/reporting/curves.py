@@ -95,6 +95,10 @@ class RunCurves:
         return goal == "MINIMIZE" if goal else metric.rpartition(".")[2].endswith(SMALLER_IS_BETTER)
 
 
+class NoCurves(DataError):
+    """A run, or a log, in which nothing has been recorded yet."""
+
+
 def read_curves(name: str) -> RunCurves:
     """All curves of the run, or of the log, that somebody names."""
     path = user_path(name)
@@ -102,7 +106,7 @@ def read_curves(name: str) -> RunCurves:
         return _read(RunCurves(name, path), path)
     run = named_run(name)
     if not (run / METRICS).is_file():
-        raise DataError(f"{name} has no curves", why=f"it has no {METRICS}: it was stopped before its first step")
+        raise NoCurves(f"{name} has no curves", why=f"it has no {METRICS}: it was stopped before its first step")
     return _read(RunCurves(name, run), run / METRICS)
 
 
@@ -112,7 +116,7 @@ def _read(run: RunCurves, path: Path) -> RunCurves:
         reader.take(record)
     run.remarks = log.remarks
     if not run.series:
-        raise DataError(f"{run.name} has no curves", why="no record in it has a number and a step")
+        raise NoCurves(f"{run.name} has no curves", why="no record in it has a number and a step")
     return run
 
 

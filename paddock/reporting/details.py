@@ -11,10 +11,10 @@ from typing import Any
 
 from paddock.alignment.comparison.logged import as_number, run_facts
 from paddock.checkpoint.config import FOLDER
-from paddock.checkpoint.names import complete_checkpoints
+from paddock.checkpoint.names import complete_checkpoints, real_place
 from paddock.documents import Document, read_document
 from paddock.errors import UserError
-from paddock.files import read_regular
+from paddock.files import read_regular, shell_word
 from paddock.reporting.listing import RunEntry, attempt_numbers, describe_run, named_run, size_and_time
 from paddock.telemetry.jsonl import read_tail
 from paddock.telemetry.records import metrics_of
@@ -124,17 +124,22 @@ def _attempts(path: Path) -> Iterator[Attempt]:
             continue
         counts = said.processes
         versions = {name: str(values[name]) for name in VERSIONS if name in values}
-        words = [Path(said.command[0]).name, *said.command[1:]] if said.command else []
+        words = [_program(Path(said.command[0])), *said.command[1:]] if said.command else []
         yield Attempt(
             number, _clean(shlex.join(words)), counts.nproc_per_node * counts.nnodes, said.device or "", versions
         )
 
 
+def _program(path: Path) -> str:
+    """What a command begins with; `python -m paddock` is told as the command that does the same."""
+    return path.parent.name if path.name == "__main__.py" else path.name
+
+
 def _checkpoints(path: Path) -> Iterator[SavedCheckpoint]:
     folder = path / FOLDER
-    links = {name: (folder / name).resolve() for name in ("latest", "best") if (folder / name).is_symlink()}
+    links = {name: real_place(folder / name) for name in ("latest", "best") if (folder / name).is_symlink()}
     for checkpoint in complete_checkpoints(folder):
-        names = tuple(name for name, target in links.items() if target == checkpoint.resolve())
+        names = tuple(name for name, target in links.items() if target == real_place(checkpoint))
         yield SavedCheckpoint(checkpoint.name, size_and_time(checkpoint)[0], names)
 
 
@@ -164,7 +169,7 @@ def _clean(text: str) -> str:
 
 
 def _next_commands(name: str, path: Path, entry: RunEntry) -> Iterator[str]:
-    run, saved = shlex.quote(name), bool(complete_checkpoints(path / FOLDER))
+    run, saved = shell_word(name), bool(complete_checkpoints(path / FOLDER))
     if entry.state == "running":
         yield f"paddock runs plot {run}"
         return

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from paddock.arguments import check_type
 from paddock.errors import ConfigError, bad_value, did_you_mean
-from paddock.files import atomic_write, disk_errors
-from paddock.reporting.curves import Axis, value_format
+from paddock.files import NAMES, atomic_write, disk_errors
+from paddock.reporting.curves import AXES, Axis, NoCurves, value_format
 from paddock.reporting.figures import View
 from paddock.reporting.report import Report, read_report
 from paddock.reporting.text import table
@@ -42,6 +43,8 @@ class History:
 
         >>> trainer.history.rows[-1]["train.loss"]
         """
+        if self._whole is None:
+            return []
         return [{"step": int(place[0]), **values} for place, values in rows_of(self._whole.runs[0])]
 
     @cached_property
@@ -50,7 +53,7 @@ class History:
 
         >>> [name for name in trainer.history.columns if name.startswith("val.")]
         """
-        return list(self._whole.metrics)
+        return [] if self._whole is None else list(self._whole.metrics)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,6 +74,10 @@ class History:
         """
         for metric in metrics:
             self._check(metric)
+        if x not in AXES:
+            raise bad_value("x", x, "there is no such axis", did_you_mean(str(x), list(AXES)))
+        check_type("smooth", smooth, float, int, fix="so many steps, such as smooth=20")
+        check_type("log", log, bool, fix="True makes the axis of values logarithmic")
         report = read_report([str(self.run_dir)], metrics, View(x, smooth, log))
         return Picture(report if metrics else report.of_loss())
 
@@ -93,7 +100,7 @@ class History:
 
     def _cells(self) -> list[list[str]]:
         """The table as it is shown: its head, and the last rows."""
-        units = self._whole.runs[0].units
+        units = {} if self._whole is None else self._whole.runs[0].units
         rows = [["step", *self._shown]]
         for row in self.rows[-LATEST:]:
             values = [value_format(name, units)(row[name]) if name in row else "" for name in self._shown]
@@ -101,12 +108,17 @@ class History:
         return rows
 
     @cached_property
-    def _whole(self) -> Report:
-        return read_report([str(self.run_dir)], (), View())
+    def _whole(self) -> Report | None:
+        """None, as long as nothing has been recorded."""
+        try:
+            return read_report([str(self.run_dir)], (), View())
+        except NoCurves:
+            return None
 
     def _check(self, metric: str) -> None:
         if metric not in self.columns:
-            raise ConfigError(f"{self.run_dir} has recorded no {metric}", fix=did_you_mean(str(metric), self.columns))
+            fix = did_you_mean(str(metric), self.columns) if self.columns else "wait for its first step"
+            raise ConfigError(f"{self.run_dir} has recorded no {metric}", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -123,13 +135,14 @@ class Picture:
 
         >>> trainer.history.plot().save("loss.svg")
         """
+        check_type("path", path, str, Path, fix="end it in .svg or .png")
         place = Path(path)
         form = place.suffix.lower().removeprefix(".")
         if form not in ("svg", "png"):
             raise bad_value("path", path, "its end does not say which form it is to have", "end it in .svg or .png")
         with disk_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(place, "wb" if form in BINARY else "w") as stream:
+        with atomic_write(place, "wb" if form in BINARY else "w", errors=NAMES) as stream:
             WRITERS[form](self.report, stream)
         return place
 

@@ -15,8 +15,8 @@ from paddock.checkpoint.names import DESCRIPTION, complete_checkpoints
 from paddock.config.aliases import take_recipe
 from paddock.config.load import read_values
 from paddock.documents import Document, Natural, read_document, shape_json
-from paddock.errors import ConfigError, DataError, UserError, nearest
-from paddock.files import user_path
+from paddock.errors import ConfigError, DataError, UserError
+from paddock.files import nearest_named, user_path
 from paddock.telemetry import format as show
 from paddock.telemetry.jsonl import ATTEMPT, AttemptBegins, read_tail
 from paddock.telemetry.logfile import general
@@ -146,7 +146,7 @@ def named_run(name: str) -> Path:
             f"{name} is not a run", why=f"it has no {CONFIG}", fix="`paddock runs list` shows those in runs/"
         )
     places = sorted({str(place) for place in (path.parent, Path("runs")) if place.is_dir()})
-    near = nearest(name, find_runs(places)) if places else ""
+    near = nearest_named(name, find_runs(places)) if places else ""
     raise ConfigError(f"there is no run {name}", fix=near or "`paddock runs list` shows those in runs/")
 
 

@@ -61,7 +61,7 @@ def table(
     return [line(row) for row in rows]
 
 
-def show_page(found: RunDetails) -> str:
+def run_page(found: RunDetails) -> str:
     """What a run is and has, section by section."""
     run = found.entry
     steps = f"{run.step:,}" + (f" of {run.total_steps:,}" if run.total_steps else "")

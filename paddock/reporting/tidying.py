@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.checkpoint.config import FOLDER
-from paddock.checkpoint.names import complete_checkpoints, remove_checkpoint
+from paddock.checkpoint.names import complete_checkpoints, real_place, remove_checkpoint
 from paddock.errors import ConfigError, MachineError
 from paddock.files import disk_errors
 from paddock.reporting.listing import RunEntry, describe_run, find_runs, is_run, named_run
@@ -122,9 +122,9 @@ def _useless(entry: RunEntry, failed: bool) -> str:
 def _surplus(run: Path) -> Iterator[Removal]:
     """Checkpoints other than the latest and the best."""
     found = complete_checkpoints(run / FOLDER)
-    kept = {(run / FOLDER / link).resolve() for link in LINKS} | {path.resolve() for path in found[-1:]}
+    kept = {real_place(run / FOLDER / link) for link in LINKS} | {real_place(path) for path in found[-1:]}
     for path in found:
-        if path.resolve() not in kept:
+        if real_place(path) not in kept:
             yield Removal(run, path, "neither the latest nor the best checkpoint", _bytes_of(path))
 
 

@@ -83,14 +83,25 @@ class CorpusTask(Task):
             [read(corpus, chosen) for corpus, chosen in zip(self._corpora, documents, strict=True)]
         )
         if not len(samples):
-            total = sum(len(corpus.documents) - 1 for corpus in self._corpora)
             otherwise = ", or set --evaluate.every None" if part == "validation" else ""
+            weight = f"the {('first', 'second', 'third')[number]} weight of --data.split a larger value"
             raise DataError(
                 f"the {part} part is empty",
-                why=f"data.split {list(self._data.split)} leaves it {sum(map(len, documents))} of {total} documents",
-                fix=f"give the {('first', 'second', 'third')[number]} weight of --data.split a larger value{otherwise}",
+                why=f"data.split {list(self._data.split)} leaves it {self._share(documents)}",
+                fix=f"give more text, or {weight}{otherwise}",
             )
         return samples
+
+    def _share(self, documents: Sequence[range]) -> str:
+        """What some documents are of the whole, in words."""
+        corpora = self._corpora
+        tokens = sum(count_tokens(corpus, part) for corpus, part in zip(corpora, documents, strict=True))
+        all_documents = [range(len(corpus.documents) - 1) for corpus in corpora]
+        if self._is_cut:
+            whole = count_tokens(corpora[0], all_documents[0])
+            return f"{tokens:,} of the {whole:,} tokens of the one document, which is split inside it"
+        few = f", with {tokens:,} token{'' if tokens == 1 else 's'}" if any(map(len, documents)) else ""
+        return f"{sum(map(len, documents))} of {sum(map(len, all_documents))} documents{few}"
 
     def notes(self) -> list[str]:
         if not self._is_cut:

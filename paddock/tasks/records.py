@@ -14,6 +14,7 @@ from typing import Any
 
 from paddock.data.cache import build_folder, cache_folder, fingerprint_name
 from paddock.data.config import DataConfig
+from paddock.data.kept import SAMPLES
 from paddock.errors import ConfigError, DataError
 from paddock.files import disk_errors
 from paddock.phases import phase
@@ -59,9 +60,12 @@ def check_samples(argument: str, value: object) -> None:
             why="it may be several parts, or columns, but what is wanted is a row of samples",
             fix=f'give one part, such as dataset["{next(iter(value))}"], or a list of records' if value else fix,
         )
-    if hasattr(value, "iloc"):  # a pandas frame gives columns, where rows are wanted
+    if hasattr(value, "iloc"):  # of pandas: a frame gives columns where rows are wanted, a series goes by its labels
+        is_frame = hasattr(value, "columns")
         raise ConfigError(
-            f"{argument} is a {type(value).__name__}", why="its items are columns", fix='give frame.to_dict("records")'
+            f"{argument} is a {type(value).__name__}",
+            why="its items are columns" if is_frame else "its items go by their labels, not by their numbers",
+            fix='give frame.to_dict("records")' if is_frame else "give series.tolist()",
         )
     samples = hasattr(value, "__getitem__") and hasattr(value, "__len__")
     if isinstance(value, bytes | type | set | frozenset) or not (samples or hasattr(value, "__iter__")):
@@ -149,7 +153,7 @@ def _lines(data: DataConfig, rows: Sequence[Row]) -> Path:
 
 def _kept(data: DataConfig, name: str, content: str) -> Path:
     """The file with this content, made if it is not there yet."""
-    folder = cache_folder(data) / fingerprint_name("samples", name, content)
+    folder = cache_folder(data) / fingerprint_name(SAMPLES, name, content)
 
     def build(place: Path) -> None:
         (place / name).write_text(content, encoding="utf-8")

@@ -80,8 +80,8 @@ def span_objective(data: SpanConfig, tokenizer: Tokenizer | None, model: ModelCo
         count = min(RANDOM_SENTINELS, model.vocabulary() // 2)
         sentinels = tuple(range(highest, highest - count, -1))
         return SpanCorruption(options, SpanTokens(pad=0, end=1, sentinels=sentinels, start=start))
-    check_fits(tokenizer, tokenizer.vocab_size, parts=SPECIAL)
     check_sentinels(tokenizer)
+    check_fits(tokenizer, tokenizer.vocab_size, parts=SPECIAL)
     pad, end = (tokenizer.special_id(part) for part in SPECIAL)
     assert pad is not None and end is not None
     return SpanCorruption(options, SpanTokens(pad, end, tuple(tokenizer.sentinel_ids), start), tokenizer.unmarked())

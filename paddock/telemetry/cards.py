@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.box import ROUNDED
@@ -15,15 +15,18 @@ from paddock.phases import over
 from paddock.telemetry import format as show
 from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
 
+Row = tuple[str, str | Callable[[int | None], str]]
+"""A name and a value, or what makes the value for so many columns; without a number there is room enough."""
 
-def run_card(title: str, rows: Sequence[tuple[str, str]], *, console: Console | None = None) -> None:
+
+def run_card(title: str, rows: Sequence[Row], *, console: Console | None = None) -> None:
     """Print a panel of names and values on standard error; plain `name: value` lines off a terminal."""
     _card(console or stderr_console(), title, rows, color="cyan")
 
 
 def end_card(
     title: str,
-    rows: Sequence[tuple[str, str]],
+    rows: Sequence[Row],
     next_commands: Sequence[str] = (),
     *,
     console: Console | None = None,
@@ -41,18 +44,19 @@ def end_card(
         print_line(console, f"  $ {command}", style="bold")
 
 
-def _card(console: Console, title: str, rows: Sequence[tuple[str, str]], color: str) -> None:
+def _card(console: Console, title: str, rows: Sequence[Row], color: str) -> None:
     over()
     if not is_interactive(console):
         print_line(console, title)
         for name, value in rows:
-            print_line(console, f"{name}: {value}")
+            print_line(console, f"{name}: {value if isinstance(value, str) else value(None)}")
         return
+    room = console.width - FRAME - max(len(name) for name, _ in rows)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
-        grid.add_row(Text(name), Text(value))
+        grid.add_row(Text(name), Text(value if isinstance(value, str) else value(room)))
     heading = Text(title, style=f"bold {color}")
     console.print(
         Panel(
@@ -67,6 +71,8 @@ def _card(console: Console, title: str, rows: Sequence[tuple[str, str]], color: 
     )
 
 
+FRAME = 6
+"""Columns of a card beside names and values: its borders, a space within each, and two between the two."""
 MOST_ROWS = 12
 MOST_REPLICAS = 4
 ELLIPSIS = "…"
@@ -84,10 +90,11 @@ class ProcessRow:
     traffic: int
 
 
-def draw_layout(data: int, tensor: int, rows: Sequence[ProcessRow]) -> list[str]:
+def draw_layout(data: int, tensor: int, rows: Sequence[ProcessRow], room: int | None = None) -> list[str]:
     """A line for every process of the pipeline, a column for every data replica, with the ranks in the cells.
 
-    The ranks of a cell hold the tensor shards 0, 1, 2 … in this order. The middle of what is long is left out.
+    The ranks of a cell hold the tensor shards 0, 1, 2 … in this order. The middle of what is long is left out. Where
+    there is too little room, stage and layers are left out if there is no pipeline; else each line is a sentence.
     """
     replicas = _ends(range(data), MOST_REPLICAS)
     header = ["", *(_column(replica) for replica in replicas), "stage", "layers", "parameters", "memory", "sends"]
@@ -109,8 +116,29 @@ def draw_layout(data: int, tensor: int, rows: Sequence[ProcessRow]) -> list[str]
                 show.bytes_(row.traffic),
             ]
         )
-    widths = [max(len(line[column]) for line in table) for column in range(len(header))]
+    lines = _aligned(table)
+    if room is not None and max(map(len, lines)) > room and len(rows) == 1:
+        lines = _aligned([[*line[:-5], *line[-3:]] for line in table])
+    if room is not None and max(map(len, lines)) > room:
+        lines = [_sentence(line, len(replicas)) for line in table[1:]]
+    return lines
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+
+
+def _sentence(line: Sequence[str], replicas: int) -> str:
+    """A row of the table, which may be broken between words."""
+    name, ranks = line[0], line[1 : 1 + replicas]
+    if name == ELLIPSIS:
+        return name
+    stage, layers, parameters, memory, sends = line[1 + replicas :]
+    named = name if name == "ranks" else f"{name}: ranks"
+    return (
+        f"{named} {' | '.join(ranks)}: stage {stage}, layers {layers}, {parameters} parameters, {memory}, sends {sends}"
+    )
 
 
 def _ends(numbers: range, most: int) -> list[int | None]:

@@ -20,6 +20,7 @@ from rich.text import Text
 from paddock.phases import LINE_EVERY, current, over, shown_elsewhere
 from paddock.telemetry import format
 from paddock.telemetry.logfile import LineFormatter
+from paddock.telemetry.long_steps import LongSteps
 from paddock.telemetry.stream import NOTHING, Step, Value
 from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
 
@@ -89,7 +90,7 @@ class Dashboard:
     def _metrics(self, width: int, with_sparkline: bool) -> Text:
         cells = self._lines.cells(self.latest)
         if not cells:
-            return Text("the first steps are under way …" if self.step == 0 else "", style="dim", no_wrap=True)
+            return Text("the first steps are under way …", style="dim", no_wrap=True)
         line = Text(no_wrap=True, overflow="crop", end="")
         for label, value in cells:
             cell = Text.assemble((f"{_SHORT.get(label, label)} ", "dim"), (value, _style(label, value)))
@@ -150,9 +151,9 @@ class Sparkline:
 
 class ConsoleSink:
     """On a terminal a bar and the latest metrics, redrawn in place, from the first `tick` or `log` until
-    `close`; validation results and messages stand above it. Off a terminal, or with TERM=dumb: one line for each
-    record, and now and then one for a step where records are rare. Give `start_step` when a run resumes, so that the
-    bar begins there.
+    `close`; validation results and messages stand above it. Off a terminal, or with TERM=dumb: one line where the run
+    begins and one for each record, and now and then one for a step where records are rare, or steps long. Give
+    `start_step` when a run resumes, so that the bar begins there.
     """
 
     def __init__(
@@ -171,6 +172,8 @@ class ConsoleSink:
         self._live: Live | None = None
         self._clock, self._told = clock, clock()
         self._screen = ExitStack()
+        self._start_step, self._total_steps = start_step, total_steps
+        self._long_steps: LongSteps | None = None
         if is_interactive(self._console):
             self._dashboard = Dashboard(title, total_steps, self._formatter)
             self._dashboard.step = start_step
@@ -184,6 +187,8 @@ class ConsoleSink:
         if self._dashboard is None:
             over()
             self._told = self._clock()
+            if self._long_steps is not None:
+                self._long_steps.heard()
             for line in self._formatter.lines(step, data):
                 print_line(self._console, line)
             return
@@ -196,10 +201,15 @@ class ConsoleSink:
             self.tick(step[1], train)
 
     def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
-        self._formatter.eta.observe(step)
+        if latest:
+            self._formatter.eta.observe(step)
+        if self._long_steps is not None:
+            self._long_steps.step_ended()
         if self._dashboard is not None:
             self._show(self._dashboard, step, latest)
             self._start_live(self._dashboard)
+        elif not latest and step == self._start_step:
+            self._begin_lines()
         elif latest and self._clock() - self._told >= LINE_EVERY:
             self.log((0, step), latest)
 
@@ -213,6 +223,8 @@ class ConsoleSink:
     def close(self) -> None:
         if self._dashboard is not None:
             self._dashboard.ended = True
+        if self._long_steps is not None:
+            self._long_steps.close()
         if self._live is not None:
             self._live.stop()
         self._screen.close()
@@ -225,6 +237,14 @@ class ConsoleSink:
         dashboard.step = max(step, dashboard.step)
         if latest:
             dashboard.latest = {**dashboard.latest, **latest}
+
+    def _begin_lines(self) -> None:
+        """The first step may take minutes: say that it has begun, and from then on what takes long."""
+        over()
+        print_line(self._console, f"training: step {self._start_step + 1} of {self._total_steps}")
+        if self._long_steps is None:
+            self._long_steps = LongSteps(self.message, clock=self._clock)
+            self._long_steps.start()
 
     def _start_live(self, dashboard: Dashboard) -> None:
         if self._live is not None:

@@ -168,7 +168,8 @@ class LogFileSink:
             self._write(line)
 
     def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
-        self._formatter.eta.observe(step)
+        if latest:
+            self._formatter.eta.observe(step)
 
     def message(self, text: str) -> None:
         self._write(text)

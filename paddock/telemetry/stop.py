@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 
 class Stop(Exception):
-    """What a callback returns or raises to make the step under way the last one; a checkpoint of it is saved.
+    """What a callback returns or raises to end the run; a checkpoint of its last step is saved.
+
+    A `Callback` is in the run: when it has said so of a step, the next one is under way, and is the last. A function
+    follows the run, and hears of a record at most 0.2 seconds after it was written; the run looks after every step
+    whether a function has asked, and the next step, which is under way then, is the last.
 
     >>> def enough(step, metrics):
     ...     if metrics.get("val.loss", 9) < 5:

@@ -26,8 +26,8 @@ class Sink(Protocol):
         """Record values at a step."""
 
     def tick(self, step: int, latest: Mapping[str, Value] = NOTHING) -> None:
-        """Hear that a step has ended, and what is known of it already. Called at every step, so it must cost
-        nothing."""
+        """Hear that a step has ended, and what is known of it already; before the first one, where the run begins, of
+        which nothing is known. Called at every step, so it must cost nothing."""
 
     def message(self, text: str) -> None:
         """Show a line of text that is not a metric."""

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.text import Text
@@ -52,13 +53,25 @@ def show_text(text: str) -> None:
     sys.stdout.flush()
 
 
+class OnProgress(Protocol):
+    """What a bar is told: how much is done of how much, and words about it."""
+
+    def __call__(self, done: int, total: int, also: str = "", /) -> None: ...
+
+
 @contextmanager
-def progress_bar(
-    title: str, visible: bool = True, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str, visible: bool = True, clock: Callable[[], float] = time.monotonic) -> Iterator[OnProgress]:
     """A bar on a terminal for counted work, elsewhere now and then a line: yields a function to call with
     (done, total)."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     class Words(ProgressColumn):
         """What is counted, or what is being done beside it."""
@@ -68,12 +81,13 @@ def progress_bar(
 
     console = stderr_console()
     if not visible:
-        yield lambda done, total: None
+        yield lambda done, total, also="": None
     elif is_interactive(console):
-        columns = (Words(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        also_column = TextColumn("{task.fields[also]}", markup=False)
+        columns = (Words(), BarColumn(), MofNCompleteColumn(), also_column, TimeRemainingColumn())
         with shown_elsewhere(), Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task(title, total=None)
-            yield lambda done, total: progress.update(task, completed=done, total=total)
+            task = progress.add_task(title, total=None, also="")
+            yield lambda done, total, also="": progress.update(task, completed=done, total=total, also=also)
     else:
         over()
         yield _Lines(title, console, clock).tell
@@ -86,13 +100,13 @@ class _Lines:
         self._title, self._console, self._clock = title, console, clock
         self._begun = self._told = clock()
 
-    def tell(self, done: int, total: int) -> None:
+    def tell(self, done: int, total: int, also: str = "", /) -> None:
         now = self._clock()
-        if now - self._told < LINE_EVERY or not done:
+        if now - self._told < LINE_EVERY or not (done or also):
             return
         self._told = now
-        left = duration(round((total - done) * (now - self._begun) / done))
-        print_line(self._console, f"{self._title}: {done} of {total}, {left} left")
+        left = f"{duration(round((total - done) * (now - self._begun) / done))} left" if done else ""
+        print_line(self._console, ", ".join(filter(None, [f"{self._title}: {done} of {total}", also, left])))
 
 
 @contextmanager

@@ -89,9 +89,9 @@ def _command(program: str | Path | None, words: Sequence[str]) -> list[str]:
 
 def _share_of_cores() -> dict[str, str]:
     """Of a command that runs beside other tests: threads that wait for a core, and for each other, are slower than
-    one alone."""
-    beside = os.environ.get("PYTEST_XDIST_WORKER_COUNT")
-    return {} if beside is None else {THREADS: str(max(1, num_cores() // int(beside)))}
+    one alone. What else the machine does has no say: neither numbers nor what is said depend on it."""
+    beside = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    return {THREADS: str(max(1, num_cores() // int(beside)))}
 
 
 def _key(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[object, ...]:

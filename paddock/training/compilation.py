@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Literal
@@ -15,6 +11,7 @@ from torch import Tensor, nn, ops
 from torch.fx import GraphModule
 
 from paddock.devices import DeviceAdapter
+from paddock.devices.compiler import host_compiler
 from paddock.errors import MachineError
 
 SMALLEST = 50_000_000
@@ -49,7 +46,7 @@ def compile_units(
             return False
         raise MachineError(
             f"train.compile = on: {why_not_compiled(adapter)}",
-            fix="set --train.compile off" + (", or install one" if adapter.computes_on_host else ""),
+            fix="set --train.compile off" + (f", or {host_compiler().remedy}" if adapter.computes_on_host else ""),
         )
     if _knows_all_instructions(compiler):  # spares the trial builds of every instruction set, five seconds
         import_module("torch._inductor.config").cpp.vec_isa_ok = True
@@ -88,7 +85,7 @@ def _whole_operations() -> list[Any]:
 def why_not_compiled(adapter: DeviceAdapter) -> str:
     """What is missing where `find_compiler` finds nothing."""
     if adapter.computes_on_host:
-        return "it needs a C++ compiler on a CPU, and neither g++ nor clang++ is on the PATH"
+        return f"it needs a C++ compiler on a CPU, and {host_compiler().problem}"
     return f"torch's compiler makes no code for {adapter.name}: its plug-in brings none"
 
 
@@ -99,8 +96,7 @@ def find_compiler(adapter: DeviceAdapter) -> str | None:
         common = import_module("torch._inductor.codegen.common")
         common.init_backend_registration()
         return adapter.name if common.get_scheduling_for_device(adapter.torch_type) is not None else None
-    command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
-    return shutil.which(shlex.split(command)[0])
+    return host_compiler().executable
 
 
 def _knows_all_instructions(compiler: str) -> bool:

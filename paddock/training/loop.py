@@ -37,6 +37,8 @@ class TrainingLoop:
         self._samples = run.task.training_samples()
         self._held_out = run.task.validation_samples() if run.recipe.evaluate.every is not None else None
         self._saved_step = self._evaluated_step = run.progress.step
+        self._unlogged: StepResult | None = None
+        """What the newest step came to, where nothing is logged of it."""
 
     def train(self) -> Progress:
         """Train to the end. Returns how far it came."""
@@ -45,6 +47,8 @@ class TrainingLoop:
         run.engine.train()
         with self._loader() as loader:
             feed = self._feed(loader)
+            if progress.step < run.total_steps:
+                self._stream.tick(progress.step)  # the first step may take minutes, in which there is nothing to log
             while progress.step < run.total_steps:
                 step = progress.step + 1
                 self._meter.start_step()
@@ -52,6 +56,7 @@ class TrainingLoop:
                 work = feed.take()
                 if work.stops:
                     run.agree_on_stop()
+                    self._log_last_step()
                     break
                 activity.begin(f"forward and backward of step {step}", FORWARD)
                 run.step.launch(progress.step, work.batches, work.terms)
@@ -111,12 +116,19 @@ class TrainingLoop:
         waits = {"data_seconds": work.waited, "idle_seconds": work.idle}
         self._meter.end_step(samples=run.batch.total, tokens=work.tokens, flops=work.flops, **waits)
         metrics = self._metrics(result) if logs else None
+        self._unlogged = None if logs else result
         self._tell("on_step", metrics)
         if metrics is not None:
             self._stream.log(self._position(), metrics)
         self._stream.tick(progress.step, {"train.loss": result.loss, "train.grad_norm": result.norm})
         if begins:  # from now on the optimizer has its state
             run.checkpoints.prepare(run.tensors())
+
+    def _log_last_step(self) -> None:
+        """Log the step that a stop has made the last one: what a run came to is in its records, wherever it ends."""
+        if (last := self._unlogged) is not None:
+            values = {"train.loss": last.loss, "train.lr": last.rate, "train.grad_norm": last.norm}
+            self._stream.log(self._position(), values)
 
     def _after_step(self) -> None:
         """Evaluate and save when it is time; a checkpoint knows how good it is, so evaluation comes first.

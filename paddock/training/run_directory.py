@@ -24,7 +24,7 @@ from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
 from paddock.telemetry.jsonl import metrics_of, read_metrics
-from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, METRICS
+from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, METRICS, check_files
 from paddock.versions import versions
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def new_run_dir(recipe_name: str) -> Path:
 
 
 def check_run_dir(path: Path, continues: bool) -> None:
-    """A directory that holds a run is only written to by a run that continues it."""
+    """A directory that holds a run is only written to by a run that continues it, and only if its files are files."""
+    check_files(path)
     if (path / CONFIG).exists() and not continues:
         raise ConfigError(
             f"{path} already holds a run",

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
 from paddock.documents import Document, read_document
+from paddock.errors import DataError
 
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
 METRICS = "metrics.jsonl"
 ATTEMPTS = "attempts"
+LOG = "log.txt"
+LOCK = ".lock"
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "classes.json")
+WRITTEN = (CONFIG, ENVIRONMENT, METRICS, LOG, *TOKENIZERS)
+"""Files that a run writes or goes on with, itself or through its tokenizer."""
 LARGEST = 2**24
 """Bytes of a description: they have a few thousand."""
+
+
+def check_files(run: Path) -> None:
+    """DataError, where something else has the name of a file that a run writes: a folder cannot be written over, and a
+    pipe would be waited for."""
+    for name in WRITTEN:
+        check_file(run / name)
+
+
+def check_file(path: Path) -> None:
+    """The same of one of them."""
+    try:
+        kind = path.stat().st_mode
+    except OSError:  # not there yet; or a link that leads nowhere, of which whoever opens it tells
+        return
+    if not stat.S_ISREG(kind):
+        what = "a folder" if stat.S_ISDIR(kind) else "a pipe" if stat.S_ISFIFO(kind) else "a socket or a device"
+        fix = "move it away, or take the file from a copy of the run"
+        raise DataError(f"{path} is {what}, and not a file", why="a run writes there", fix=fix)
 
 
 class Processes(Document):

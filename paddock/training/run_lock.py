@@ -22,8 +22,8 @@ from pathlib import Path
 from paddock.documents import Document, read_document
 from paddock.errors import ConfigError, DataError, MachineError
 from paddock.files import disk_errors
+from paddock.training.run_files import LOCK, check_file
 
-LOCK = ".lock"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """What file systems say that know no locks."""
 AGAIN = (0.05, 0.2)
@@ -138,6 +138,7 @@ def holder_of(run_dir: Path) -> Holder | None:
 
 @contextmanager
 def _opened(run_dir: Path) -> Iterator[RunLock]:
+    check_file(run_dir / LOCK)
     with disk_errors(run_dir / LOCK):
         descriptor = os.open(run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:

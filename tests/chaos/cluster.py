@@ -26,7 +26,7 @@ cannot_mount = machinery.isolate() if __name__ == "__main__" else None  # before
 from campaign import warm_up  # noqa: E402
 from cluster_campaign import Campaign  # noqa: E402
 from cluster_faults import KINDS, PLANTED  # noqa: E402
-from cluster_records import BAD, COLUMNS, Verdict, distribution, outcomes, write_times  # noqa: E402
+from cluster_records import BAD, COLUMNS, NEWER, Verdict, distribution, outcomes, write_times  # noqa: E402
 from ledger import Ledger, run_faults  # noqa: E402
 
 
@@ -35,7 +35,7 @@ def main() -> int:
     if unknown := set(options.kinds) - set(KINDS) - set(PLANTED):
         raise SystemExit(f"there is no kind {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
     csv = None if options.csv is None else Path(options.csv)
-    ledger = Ledger(csv, COLUMNS)
+    ledger = Ledger(csv, COLUMNS, NEWER)
     first, count = (options.only, 1) if options.only is not None else (options.first, options.faults)
     left = [number for number in range(first, first + count) if not ledger.has(options.seed, number)]
     if len(left) < count:
@@ -49,7 +49,7 @@ def main() -> int:
     print("\n".join(outcomes(rows)))
     for time_of in times:
         print(
-            "{what:<11} {kind:<20} p50 {p50:6.1f} s  p90 {p90:6.1f} s  max {max:6.1f} s  of {count}".format(**time_of)
+            "{what:<13} {kind:<20} p50 {p50:6.1f} s  p90 {p90:6.1f} s  max {max:6.1f} s  of {count}".format(**time_of)
         )
     return 1 if any(row["outcome"] in BAD for row in rows) else 0
 
@@ -95,11 +95,9 @@ def parse() -> argparse.Namespace:
 
 
 def tell(verdict: Verdict, left: float) -> None:
-    times = ", ".join(
-        f"{name} {value:.1f} s"
-        for name, value in (("known after", verdict.detected), ("first step after", verdict.first_step))
-        if value is not None
-    )
+    seconds = {"known after": verdict.detected, "ended after": verdict.ended_seconds}
+    seconds["first step after"] = verdict.first_step
+    times = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items() if value is not None)
     print(
         f"{verdict.number:>3}  {verdict.outcome:<10} {verdict.kind}: {verdict.fault}; {verdict.codes}; {times}; "
         f"{verdict.seconds:.0f} s, {left / 60:.0f} min to go",

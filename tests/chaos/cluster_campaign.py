@@ -127,7 +127,7 @@ class Campaign:
             if verdict.detected is not None:
                 verdict.first_step = machines.first_step()
             self._judge(verdict, machines)
-            self._finish(verdict, machines)
+            self._finish(verdict, machines, time.time() - machines.struck)
         finally:
             machines.kill(*machines.everybody())
             machines.close()
@@ -161,11 +161,13 @@ class Campaign:
             verdict.wrong.append(f"processes {alive} were left behind")
             machines.kill(*alive)
 
-    def _finish(self, verdict: Verdict, machines: Machines) -> None:
-        """Start it again without a fault, if it did not come to its end: to the same losses and weights."""
+    def _finish(self, verdict: Verdict, machines: Machines, ended: float) -> None:
+        """Start it again without a fault, if it did not come to its end: to the same losses and weights. It had `ended`
+        so many seconds after the fault."""
         run_dir = machines.scene.run_dir
         by_itself = verdict.codes == [0, 0] or (machines.elastic and verdict.codes[0] == 0)
         if not by_itself:
+            verdict.ended_seconds = ended
             machines.scene.environment.pop("CHAOS_CLOCK", None)
             again, left = Verdict(0, "none", ""), STEPS - machines.scene.reported()
             self._run(machines, again)

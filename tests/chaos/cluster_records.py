@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-TIMES = ("detected", "first_step")
+TIMES = ("detected", "first_step", "ended_seconds")
 BAD = ("lost", "late")
 """Outcomes with which a campaign does not succeed, in whichever part of it they came."""
 
@@ -29,7 +29,7 @@ class Verdict:
     """Seconds from the fault until a launcher said that the attempt has ended, or is being ended; or ended itself."""
     first_step: float | None = None
     """Seconds from the fault to the end of the first step after it; where all launchers had ended and the campaign
-    began them again, from then on."""
+    began them again, from then on: `ended_seconds` has what was before."""
     wrong: list[str] = field(default_factory=list)
     seed: int = 0
     timeout: float = 0.0
@@ -37,6 +37,9 @@ class Verdict:
     seconds: float = 0.0
     """What it all took, undisturbed part and end included."""
     torch: str = ""
+    ended_seconds: float | None = None
+    """Where all launchers had ended and the campaign began them again: seconds from the fault until everything that the
+    job had started was gone."""
 
     def judge_times(self, first_step_limit: float) -> None:
         """A fault that was known too late, or cost too long, is no better than one that was not mended."""
@@ -56,10 +59,13 @@ class Verdict:
 
 
 COLUMNS = tuple(one.name for one in fields(Verdict))
+NEWER = ("ended_seconds",)
+"""Of these, those that rows of earlier campaigns lack."""
 
 
 def distribution(rows: list[dict[str, str]]) -> list[dict[str, object]]:
-    """Of the seconds to know of a fault and to the first step after it, by kind and of all kinds together."""
+    """Of the seconds to know of a fault, to the first step after it, and until all had ended, by kind and of all kinds
+    together."""
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     found: list[dict[str, object]] = []
     for name in TIMES:

@@ -86,3 +86,35 @@ def test_what_comes_too_late_is_seen(detected: float, first_step: float, outcome
     verdict.judge_times(60)
     assert verdict.outcome == outcome
     assert (verdict.outcome in records.BAD) == (outcome == "late")
+
+
+def test_how_long_a_job_took_to_end_is_told_apart_from_its_first_step() -> None:
+    verdict = fault(0)
+    assert verdict.row()["ended_seconds"] is None
+    verdict.ended_seconds = 12.345
+    assert verdict.row()["ended_seconds"] == 12.35 and verdict.row()["first_step"] == 4.0
+    told = [{name: "" if value is None else str(value) for name, value in verdict.row().items()}]
+    assert {row["what"]: row["max"] for row in records.distribution(told) if row["kind"] == "all"} == {
+        **{"detected": 1.5, "first_step": 4.0, "ended_seconds": 12.35},
+    }
+
+
+def test_a_campaign_goes_on_with_rows_of_before_there_were_so_many_columns(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    of_old = [name for name in records.COLUMNS if name not in records.NEWER]
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, of_old, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerow(fault(0).row())
+    ledger = ledgers.Ledger(path, records.COLUMNS, records.NEWER)
+    (old,) = ledger.of(7)
+    assert (old["first_step"], old["ended_seconds"]) == ("4.0", "")
+    list(ledgers.run_faults([0, 1], 7, fault, ledger))
+    assert [row["number"] for row in rows(path)] == ["0", "1"] and list(rows(path)[0]) == list(records.COLUMNS)
+    assert rows(path) == ledger.rows == ledgers.Ledger(path, records.COLUMNS, records.NEWER).rows
+
+
+def test_the_rows_that_are_kept_can_be_read() -> None:
+    kept = Path(__file__).parents[2] / "benchmarks" / "results" / "chaos-cluster.csv"
+    ledger = ledgers.Ledger(kept, records.COLUMNS, records.NEWER)
+    assert ledger.rows and records.distribution(ledger.rows)

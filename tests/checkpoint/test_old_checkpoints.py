@@ -34,6 +34,17 @@ def test_an_old_run_goes_on_as_it_would_have(old_run: Path) -> None:
     assert losses(old_run, "summary.best_metric") == pytest.approx([3.4653394], rel=1e-5)
 
 
+def test_an_old_run_goes_on_under_its_own_seed(old_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its checkpoints do not say what their data position means, but their recipe has the seed."""
+    flags = ["--run-dir", str(old_run), "--checkpoint.load", "auto", "--train.seed", "99"]
+    before = (old_run / "config.yaml").read_bytes()
+    assert run(["train", str(old_run / "config.yaml"), *flags]) == 2
+    assert "error: train.seed = 99" in (told := capsys.readouterr().err)
+    assert "--checkpoint.allow-changes" in told
+    assert (old_run / "config.yaml").read_bytes() == before
+    assert run(["train", str(old_run / "config.yaml"), *flags, "--checkpoint.allow-changes"]) == 0
+
+
 def test_an_old_checkpoint_is_evaluated(old_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", str(old_run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["val.loss"] == pytest.approx(3.4780712, rel=1e-5)

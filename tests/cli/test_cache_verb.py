@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -59,10 +61,41 @@ def test_the_old_goes_and_the_rest_stays(cache: Path, capsys: pytest.CaptureFixt
     old = ["clean", "--folder", str(cache), "--older-than", "3"]
     assert set(listed(capsys, *old, "--dry-run")) == {"text-0123456789abcdef"}
     assert (cache / "text-0123456789abcdef").exists()
-    assert set(listed(capsys, *old)) == {"text-0123456789abcdef"}
+    assert set(listed(capsys, *old, "--yes")) == {"text-0123456789abcdef"}
     assert not (cache / "text-0123456789abcdef").exists() and (cache / "images").exists()
-    assert set(listed(capsys, "clean", "--folder", str(cache))) == {"images", "products-2-2.13.0.json"}
+    assert set(listed(capsys, "clean", "--folder", str(cache), "--yes")) == {"images", "products-2-2.13.0.json"}
     assert sorted(path.name for path in cache.iterdir()) == ["holiday", "thesis-final"], "what is not ours stays"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_nothing_goes_unasked(cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["cache", "clean", "--folder", str(cache)]
+    assert run(command) == 2 and "add --yes, or look first with --dry-run" in capsys.readouterr().err
+    for answer in ("\n", "n\n", "y\n"):
+        assert (cache / "images").exists() and (cache / "text-0123456789abcdef").exists()
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+        monkeypatch.setattr(sys, "stderr", screen)
+        assert run(command) == 0
+        assert "text-0123456789abcdef" in screen.getvalue() and "remove 8.0 kB? [y/N]" in screen.getvalue()
+    assert not (cache / "images").exists() and not (cache / "text-0123456789abcdef").exists()
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run(command) == 0, "where nothing would go, nobody is asked"
+
+
+def test_samples_of_a_trainer_stay_unless_they_are_named(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = cache / "samples-0123456789abcdef"
+    folder.mkdir()
+    (folder / "samples.jsonl").write_text('{"text": "a castle"}\n')
+    assert listed(capsys, "list", "--folder", str(cache))[folder.name]["kind"] == "samples"
+    clean = ["cache", "clean", "--folder", str(cache), "--yes"]
+    assert run(clean) == 0 and folder.exists() and not (cache / "images").exists()
+    assert "left alone: samples of Trainers, 1 of them" in capsys.readouterr().err
+    assert run([*clean, "--samples"]) == 0 and not folder.exists()
 
 
 def test_copies_from_a_store_are_kept_too(
@@ -81,8 +114,8 @@ def test_copies_from_a_store_are_kept_too(
     [found] = listed(capsys, "list").values()
     assert found["path"] == str(copy) and found["kind"] == "fetched" and found["bytes"] == 3000
     assert float(str(found["age"])) < DAY, "what counts is when it came"
-    assert set(listed(capsys, "clean", "--older-than", "1")) == set()
-    assert set(listed(capsys, "clean")) == {copy.name} and not copy.exists()
+    assert set(listed(capsys, "clean", "--older-than", "1", "--yes")) == set()
+    assert set(listed(capsys, "clean", "--yes")) == {copy.name} and not copy.exists()
 
 
 def test_what_is_in_use_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +123,7 @@ def test_what_is_in_use_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -
         pytest.skip("nobody says here what is in use")
     file = cache / "text-0123456789abcdef" / "corpus_text_document.bin"
     with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ):
-        assert "text-0123456789abcdef" not in listed(capsys, "clean", "--folder", str(cache))
+        assert "text-0123456789abcdef" not in listed(capsys, "clean", "--folder", str(cache), "--yes")
         assert file.exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_what_is_none_is_told(tmp_path: Path, capsys: Captured) -> None:
     assert run(["convert-config", "plain.yaml"]) == 2
     assert "needs no conversion" in capsys.readouterr().err
     assert run(["convert-config", "nowhere.py"]) == 2
-    assert "there is no recipe file nowhere.py" in capsys.readouterr().err
+    assert "there is no config nowhere.py" in capsys.readouterr().err
     config = write_mindformers(tmp_path)
     assert run(["convert-config", str(config), "optimizer.type=Lamb", "--output", "none.yaml"]) == 2
     assert "refused   optimizer.type" in capsys.readouterr().err and not Path("none.yaml").exists()
@@ -76,3 +77,9 @@ def test_a_libai_config_trains_with_its_overrides(tmp_path: Path) -> None:
     size = ["train.dist.tensor_parallel_size=2", "train.dist.pipeline_parallel_size=2", "train.global_batch_size=8"]
     assert run(["train", str(config), *size, *flags, "--dry-run", "--nproc-per-node", "8"]) == 0
     assert run(["train", "--config-file", str(config), "--fast-dev-run", *flags, "--dry-run"]) == 0
+
+
+def test_a_pipe_is_called_one(capsys: Captured) -> None:
+    os.mkfifo("q.json")
+    assert run(["convert-config", "q.json"]) == 2
+    assert "q.json is no file that can be read twice" in capsys.readouterr().err

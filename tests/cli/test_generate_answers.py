@@ -62,6 +62,17 @@ def test_answers_are_those_of_transformers(
     assert any("<extra_id_" in one["text"] for one in found), "gaps are named in what is written, too"
 
 
+def test_a_text_may_be_longer_than_any_distance_that_is_told_apart(
+    folder: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A T5 has no positions that could come to an end; the guide on generation says so."""
+    text = "bind names " * 60
+    assert len(tokenizer.encode(text)) > T5Config.model_fields["max_distance"].default
+    assert run(["generate", str(folder), "--prompt", text, "--max-new-tokens", "9", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["text"] == tokenizer.decode_named(theirs(folder, tokenizer, text, 1))
+
+
 def test_only_the_answer_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", str(folder), "--prompt", TEXTS[0], "--max-new-tokens", "9"]
     assert run([*words, "--json"]) == 0

@@ -49,7 +49,7 @@ def test_what_is_wrong_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["make", "--devices", "[0,8]", "--server-id", "a", "--hccn-conf", "nowhere"], 4, "cannot read nowhere"),
         (["make", "--devices", "[0,2]", "--server-id", "a", "--device-ips", "1.2.3.4"], 2, "its own address"),
         (["merge"], 2, "needs "),
-        (["merge", "nowhere"], 4, "cannot read nowhere"),
+        (["merge", "nowhere"], 4, "there is no rank table nowhere"),
         ([], 2, "needs to know what to do"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
         (["preprocess", "--inptu", "x"], "there is no flag --inptu", '"--input"'),
         (["doctor", "--jsn"], "there is no flag --jsn", '"--json"'),
         (["zoo", "list", "--taks", "x"], "there is no flag --taks", '"--task"'),
+        (["completion", "tcsh"], 'paddock completion knows no "tcsh"', "bash, zsh, fish"),
+        (["train", "gpt2/tiny", "--steps", "abc"], "train.steps = abc", "it should be a whole number\n"),
+        (["train", "gpt2/tiny", "--model.activation", "geluu"], "model.activation = geluu", "one of gelu_tanh, gelu"),
+        (["convert-config", "nowhere.py"], "there is no config nowhere.py", "MindFormers or a Python config of LiBai"),
+        (["generate", "gpt2/tiny", "--prompt", "x"], "gpt2/tiny is a recipe", "first: paddock train gpt2/tiny"),
         (["train", *TINY, "--device", "gpu"], "device = gpu", 'did you mean "cuda"?'),
         (["train", *TINY, "--device", "Ascend"], "device = Ascend", 'did you mean "npu"?'),
     ],
@@ -93,6 +100,75 @@ def test_runs_are_found_by_a_name_that_is_nearly_theirs(
         (["train", *TINY, "--checkpoint.load", "runs/tuor"], 4),
     ):
         assert 'did you mean "runs/tour"?' in refused(capsys, *arguments, code=code), arguments
+
+
+def test_names_that_are_far_away_are_not_meant(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though they begin with the same folder, or end in the same letters."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("tour", "t80"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.yaml").touch()
+    (tmp_path / "meg.py").touch()
+    for arguments, code in (
+        (["evaluate", "runs/none"], 2),
+        (["generate", "runs/none", "--prompt", "x"], 4),
+        (["resume", "runs/none"], 2),
+        (["runs", "show", "runs/none"], 2),
+        (["convert-config", "x.py"], 2),
+    ):
+        assert "did you mean" not in refused(capsys, *arguments, code=code), arguments
+
+
+def test_a_rank_table_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = refused(capsys, "ranktable", "check", "nofile", code=4)
+    assert "there is no rank table nofile" in told and "every value is a text" not in told
+    Path("table.json").touch()
+    assert 'did you mean "table.json"?' in refused(capsys, "ranktable", "check", "tabel.json", code=4)
+
+
+TAKEN_FOR = "why: by its name it is JSON lines"
+WORDPIECE = ["--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", "vocab.txt"]
+
+
+def test_text_under_another_key_and_tables_of_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    Path("key.jsonl").write_text('{"number": 3, "txt": "a a"}\n')
+    Path("own.csv").write_text("number,txt\n3,a a\n")
+    Path("own.dat").write_text("number,txt\n3,a a\n")
+    train = ["train", *TINY, "--run-dir", "run", "--data.path"]
+    as_text = [*train, "key.jsonl", "--data.source", "text"]
+    preprocess = ["preprocess", *WORDPIECE, "--output-prefix", "out", "--input"]
+    assert "fix: name the key that has the text: --data.json-key txt" in refused(capsys, *as_text, code=4)
+    for file, said in (("key.jsonl", "fix: name the key that has the text: --json-keys txt"), ("own.dat", TAKEN_FOR)):
+        assert run([*preprocess, file]) == 4
+        assert said in capsys.readouterr().err
+    for arguments, code in (
+        ([*train, "own.csv"], 2),
+        ([*train, "own.csv", "--data.source", "text"], 2),
+        ([*preprocess, "own.csv"], 4),
+    ):
+        told = refused(capsys, *arguments, code=code)
+        assert "own.csv" in told and "plain text (.txt), JSON lines (.jsonl) and Parquet tables (.parquet)" in told
+    program = told.partition('python -c "')[2].partition('"')[0]
+    given = Path("own.csv").read_bytes()
+    made = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=True)
+    assert json.loads(made.stdout) == {"number": "3", "txt": "a a"}
+
+
+def test_span_corruption_says_what_lacks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["train", "t5/tiny", "--tokenizer.extra-ids", "0", "--steps", "1", "--run-dir", str(tmp_path / "run")]
+    told = refused(capsys, *words)
+    assert "0 sentinels, which are too few" in told and "--tokenizer.extra-ids" in told
+    told = refused(capsys, "data", "inspect", "nothing", "--task", "span_corruption", code=4)
+    assert "there is no nothing.idx" in told
 
 
 def test_training_a_run_offers_to_resume_it(capsys: pytest.CaptureFixture[str], trained_run: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -44,12 +47,39 @@ def test_training_shows_a_card_a_bar_and_an_end(tmp_path: Path) -> None:
     assert "done" in shown and f"paddock generate {tmp_path / 'run'}" in re.sub(r"\s+", " ", shown)
 
 
-@pytest.mark.parametrize("words", [("zoo", "list"), ("flags", "zero")])
-def test_pages_fit_a_narrow_terminal(words: tuple[str, str]) -> None:
-    command = AtTerminal(words, columns=60)
+def narrow(words: Sequence[str], cwd: Path | None = None) -> list[str]:
+    """What a command shows on a terminal of 60 columns."""
+    command = AtTerminal(words, columns=60, cwd=cwd)
     lines = b"".join(command).decode().replace("\r\n", "\n").rpartition(ERASE)[2].splitlines()
-    assert command.code == 0 and len(lines) > 10
+    assert command.code == 0, lines
+    return lines
+
+
+PAGES = [
+    "zoo list",
+    "zoo show gpt2/117m",
+    "flags zero",
+    "train gpt2/tiny --dry-run",
+    "train gpt2/13b --dry-run --world 32",
+]
+
+
+@pytest.mark.parametrize("words", PAGES)
+def test_pages_fit_a_narrow_terminal(words: str) -> None:
+    lines = narrow(words.split())
+    assert len(lines) > 8
     assert max(map(len, lines)) <= 60
+
+
+def test_a_run_on_a_narrow_terminal(trained_run: Path, tmp_path: Path) -> None:
+    """But for commands, which stay in one piece; one that was started by `python -m paddock` is told as `paddock`."""
+    shutil.copytree(trained_run, tmp_path / "run", symlinks=True)
+    [environment] = tmp_path.glob("run/attempts/*/environment.json")
+    said = json.loads(environment.read_text())
+    environment.write_text(json.dumps(said | {"command": ["/lib/paddock/__main__.py", "train", "x", *["--flag"] * 20]}))
+    lines = narrow(["runs", "show", "run"], tmp_path)
+    assert max(len(line) for line in lines if "paddock" not in line) <= 60
+    assert any("paddock train x --flag" in line for line in lines)
 
 
 def test_remarks_are_broken_between_words(tmp_path: Path) -> None:

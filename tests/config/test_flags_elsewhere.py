@@ -15,6 +15,8 @@ from paddock.config.overrides import field_kinds
 from paddock.config.recipe import recipe_class
 from paddock.errors import ConfigError
 
+STEP_20 = "runs/a/checkpoints/step-00000020"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -71,6 +73,37 @@ def parse(*words: str) -> RecipeCommand[Options]:
         ("train.dist.custom_pipeline_stage_id=[0,0,1,1]", "parallel", "stages", (0, 0, 1, 1)),
         ("--options parallel_config.model_parallel=2 recompute_config.recompute=True", "parallel", "recompute", "full"),
         ("parallel.tensor=2 train.steps=5", "train", "steps", 5),
+        ("--load runs/a --ckpt-step 100", "checkpoint", "load", "runs/a/checkpoints/step-00000100"),
+        ("--ckpt-step 7 --load runs/a/checkpoints/", "checkpoint", "load", "runs/a/checkpoints/step-00000007"),
+        ("--pretrained-checkpoint runs/a", "checkpoint", "weights_only", True),
+        ("--load runs/none --pretrained-checkpoint runs/a", "checkpoint", "load", "runs/a"),
+        ("--lr-decay-style inverse-square-root --min-lr 0", "schedule", "name", "inverse_sqrt"),
+        ("--most-recent-k -1", "checkpoint", "keep", None),
+        ("--full-validation", "evaluate", "batches", None),
+        ("--recompute-modules core_attn mlp --recompute-granularity selective", "parallel", "recompute", "selective"),
+        (
+            "--num-layers 8 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+            "parallel",
+            "stages",
+            (0, 0, 1, 1, 2, 2, 3, 3),
+        ),
+        ("--lr_scheduler.min_lr_factor 0.1 --optimizer.lr 0.5", "schedule", "min_lr", 0.05),
+        ("--optimizer.beta2 0.95", "optimizer", "betas", (0.9, 0.95)),
+        ("--checkpoint.initial_load_path runs/a", "checkpoint", "weights_only", True),
+        (
+            "--checkpoint.no_initial_load_model_only --checkpoint.initial_load_path runs/a",
+            "checkpoint",
+            "weights_only",
+            False,
+        ),
+        ("--checkpoint.initial_load_path runs/a --checkpoint.load_step 20", "checkpoint", "load", STEP_20),
+        ("--checkpoint.initial_load_path runs/a --checkpoint.load_step -1", "checkpoint", "load", "runs/a"),
+        ("--checkpoint.keep_latest_k 0", "checkpoint", "keep", None),
+        ("--comm.train_timeout_seconds 100", "train", "hang_timeout", 100),
+        ("--parallelism.no_enable_sequence_parallel", "parallel", "sequence", False),
+        ("--metrics.enable_wandb", "log", "track", "wandb"),
+        ("--training.dataset c4_test --training.dataset_path a.txt", "data", "source", "text"),
+        ("--gradient_checkpointing", "parallel", "recompute", "full"),
     ],
 )
 def test_a_flag_of_theirs_sets_a_field(flags: str, section: str, field: str, value: object) -> None:
@@ -90,12 +123,54 @@ def test_a_flag_of_theirs_sets_a_field(flags: str, section: str, field: str, val
         ("--zero-stage 4", "--zero-stage = 4"),
         ("--cpu-offload", "--cpu-offload has nothing here"),
         ("--run_mode predict", "--run_mode = predict"),
+        ("--job.config_file llama.toml", "--job.config_file has nothing here"),
+        ("--training.dataset c4", "--training.dataset = c4"),
+        ("--quantize.linear.float8.recipe_name rowwise", "--quantize.linear.float8.recipe_name has nothing here"),
+        ("--use-rotary-position-embeddings", "--use-rotary-position-embeddings has nothing here"),
+        ("--qk-layernorm", "--qk-layernorm has nothing here"),
+        ("--moe-router-topk 2", "--moe-router-topk has nothing here"),
+        ("--ckpt-step 100", "--ckpt-step = 100"),
+        ("--hostfile hosts", "--hostfile has nothing here"),
+        ("--fp16=false", "--fp16 = false"),
+        ("--num-virtual-stages-per-pipeline-rank 2", "--num-virtual-stages-per-pipeline-rank = 2"),
     ],
 )
 def test_what_would_be_another_model_or_training_is_an_error_that_says_why(flags: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what.replace("[", r"\[")) as caught:
         parse("gpt2", flags)
     assert caught.value.why and caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--checkpoint.folder checkpoint",
+        "--validation.enable",
+        "--optimizer.implementation fused",
+        "--training.deterministic",
+        "--debug.deterministic",
+        "--profile",
+        "--profile-ranks 0 1",
+        "--deterministic-mode",
+        "--create-attention-mask-in-dataloader",
+        "--recompute-modules core_attn",
+        "--ddp-bucket-size 100",
+        "--no_ssh",
+    ],
+)
+def test_what_changes_no_result_is_told(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse("gpt2", flag).recipe == parse("gpt2").recipe
+    assert f"note: {flag.split()[0]}: " in capsys.readouterr().err
+
+
+def test_to_skip_training_is_to_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "gpt2/tiny", "--skip-train", "--dry-run"]) == 2
+    assert "--evaluate-only" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_must_be_there_is_no_new_beginning(tmp_path: Path) -> None:
+    command = parse("gpt2", f"--load {tmp_path} --save {tmp_path} --exit-on-missing-checkpoint")
+    assert command.recipe.checkpoint.load == str(tmp_path)
 
 
 def test_what_has_no_meaning_gets_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +187,7 @@ def test_every_row_of_the_tables_ends_in_fields_options_or_a_word() -> None:
     pairs += [("resnet", "image_classification"), ("bert", "question_answering")]
     known = {f"--{path.replace('_', '-')}" for pair in pairs for path in field_kinds(recipe_class(*pair))}
     known |= {"--run-dir", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"}
-    known |= {"--evaluate-only", "--benchmark-only"}
+    known |= {"--evaluate-only", "--benchmark-only", "--min-nodes"}
     for system in SYSTEMS:
         for alias in system.aliases:
             if not alias.means.startswith("--") or " " in alias.means or alias.means.endswith((",", ";")):
@@ -160,10 +235,30 @@ def test_a_deepspeed_file_says_fields_and_flags_beside_it_count(tmp_path: Path) 
         ("{", "not valid JSON"),
         ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}', "would mean something else"),
         ('{"train_batchsize": 3}', "would mean something else"),
+        ('{"amp": {"enabled": true}}', "mixed precision is fp16 or bf16"),
+        ('{"sparse_gradients": true}', "gradients of embeddings are whole"),
+        ('{"scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.1}}}', "a part of the learning rate"),
     ):
         file.write_text(damage)
-        with pytest.raises(ConfigError, match=what):
+        with pytest.raises(ConfigError) as caught:
             parse("gpt2", f"--deepspeed_config {file}")
+        assert what in str(caught.value)
+
+
+def test_what_a_deepspeed_file_switches_off_or_calls_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    says = {
+        "train_micro_batch_size_per_gpu": 2,
+        "torch_autocast": {"enabled": True, "dtype": "torch.bfloat16"},
+        "tensor_parallel": {"autotp_size": 2},
+        "curriculum_learning": {"enabled": False, "curriculum_type": "seqlen"},
+        "optimizer": {"type": "Adam", "params": {"lr": 0.5, "torch_adam": True}},
+        "scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.1, "warmup_type": "linear"}},
+        "data_types": {"grad_accum_dtype": "fp32"},
+    }
+    file.write_text(json.dumps(says))
+    recipe = parse("gpt2", f"--deepspeed_config {file}").recipe
+    assert (recipe.precision.compute, recipe.parallel.tensor, recipe.schedule.min_lr) == ("bfloat16", 2, 0.05)
 
 
 @pytest.mark.parametrize("word", ["tensor_model_parallel", "--tensor-model-parallel-size", "TENSOR-MODEL"])

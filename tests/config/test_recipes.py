@@ -124,7 +124,7 @@ def test_a_saved_recipe_is_a_recipe(tmp_path: Path) -> None:
         ("extends: gpt2/tiny\nmodel: {layer: 3}\n", r'unknown key model\.layer\b(.|\n)*did you mean "layers"'),
         ("extends: gpt2/tiny\nbatch: {globl: 3}\n", r'unknown key batch\.globl\b(.|\n)*did you mean "global"'),
         ("extends: gpt2/tiny\noptimiser: {lr: 1}\n", r'unknown key optimiser(.|\n)*did you mean "optimizer"'),
-        ("extends: gpt2/tiny\nmodel: {layers: many}\n", r"model\.layers = many(.|\n)*integer"),
+        ("extends: gpt2/tiny\nmodel: {layers: many}\n", r"model\.layers = many(.|\n)*whole number"),
         ("extends: gpt2/tiny\nmodel: {layers: 0}\n", r"model\.layers = 0(.|\n)*greater than 0"),
         ("extends: gpt2/tiny\nparallel: {data: some}\n", r"parallel\.data = some"),
         ("extends: gpt2/tiny\nmodel: {heads: 5}\n", r"model\.heads = 5(.|\n)*hidden 192 does not divide"),

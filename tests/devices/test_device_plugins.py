@@ -5,12 +5,18 @@ Each runs in its own process, because torch takes one plug-in for the life of a 
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from paddock.testing.commands import paddock
+from paddock.testing.simulated import write_package
+from paddock.testing.tiny import TINY, losses
 
 BROKEN = 'raise OSError("libascendcl.so: cannot open shared object file [acl]\\nand more")'
 
@@ -125,3 +131,18 @@ print(select("cpu").name)
     )
     reason = "torch_npu is installed but failed: OSError: libascendcl.so: cannot open shared object file [acl]"
     assert out.splitlines() == [f"False True {reason}", f"npu 3 {reason}", f"auto 3 {reason}", "cpu"]
+
+
+def test_a_package_with_an_entry_point_is_trained_on(tmp_path: Path, trained_run: Path) -> None:
+    """A device that no file of ours knows: its package says what it is, in every process of a job."""
+    site, there = tmp_path / "site", tmp_path / "there"
+    write_package(site)
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
+    words = [*TINY, "--device", "simulated", "--train.steps", "2", "--run-dir", str(there)]
+    refused = paddock("train", *words)
+    assert refused.returncode == 2 and "there is no such device" in refused.stderr, refused.stderr
+    done = paddock("train", *words, "--nproc-per-node", "2", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert losses(there)[0] == pytest.approx(losses(trained_run)[0], rel=1e-5) and len(losses(there)) == 2
+    environment = json.loads((there / "environment.json").read_text())
+    assert "simulated" in json.dumps(environment)

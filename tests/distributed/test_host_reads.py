@@ -1,8 +1,8 @@
-"""A step does not wait for its device: at most one read of it between two logging steps, none per micro-batch."""
+"""A step does not wait for its device: the host reads it once from one launch to the next, and not per micro-batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from paddock.config.layouts import with_layout
 from paddock.config.load import load_recipe, merge
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
+from paddock.data.loading.loader import StepLoader
 from paddock.parallel.world import World
 from paddock.tasks.registry import prepare_data
 from paddock.telemetry.meter import ThroughputMeter
@@ -20,6 +21,8 @@ from paddock.telemetry.stream import MetricStream
 from paddock.testing.host_reads import HostReads, accelerated
 from paddock.testing.layouts import small_bert, small_recipe, small_t5, this_world
 from paddock.testing.pool import ProcessPool
+from paddock.training.callbacks import Callback
+from paddock.training.feed import StepFeed
 from paddock.training.loop import TrainingLoop
 from paddock.training.run import TrainingRun
 from paddock.training.step import StepResult, TrainingStep
@@ -52,42 +55,71 @@ def recipe_of(family: str, folder: Path) -> Recipe:
     return recipe_from_dict(merge(recipe.to_dict(), SECTIONS))
 
 
-def reads_of_steps(recipe: Recipe, folder: Path) -> tuple[list[dict[str, int]], list[dict[str, int]], int]:
-    """What the host reads in the halves of every step of a real training loop, and how often it waits."""
+def reads_of_steps(
+    recipe: Recipe, folder: Path, callbacks: Sequence[Callback] = ()
+) -> tuple[list[dict[str, int]], list[dict[str, int]], int]:
+    """What the host reads in the launch of every step of a real training loop, and from there to the next launch: in
+    the rest of the step, its callbacks, its average of the weights, its records and the next batch. And how often it
+    waits."""
     launches: list[dict[str, int]] = []
-    completions: list[dict[str, int]] = []
+    steps: list[dict[str, int]] = []
     launch, complete = TrainingStep.launch, TrainingStep.complete
+    reads = HostReads()
+
+    def taken() -> dict[str, int]:
+        found = dict(reads.by_name)
+        reads.by_name.clear()
+        return found
 
     def watched_launch(step: TrainingStep, *arguments: Any) -> None:
-        with HostReads() as reads:
-            launch(step, *arguments)
-        launches.append(dict(reads.by_name))
+        if launches:
+            steps.append(taken())
+        reads.by_name.clear()  # what comes before the first step
+        launch(step, *arguments)
+        launches.append(taken())
 
     def watched_complete(step: TrainingStep, *arguments: Any, **named: Any) -> StepResult:
-        with HostReads() as reads:
-            result = complete(step, *arguments, **named)
-        completions.append(dict(reads.by_name))
+        result = complete(step, *arguments, **named)
+        if len(launches) == STEPS:  # behind the last step, the run is saved
+            steps.append(taken())
         return result
 
+    def aside(function: Callable[..., Any]) -> Callable[..., Any]:
+        """What only handles tensors of the host, which cannot be told from the device's here."""
+
+        def uncounted(*arguments: Any, **named: Any) -> Any:
+            before = dict(reads.by_name)
+            result = function(*arguments, **named)
+            reads.by_name.clear()
+            reads.by_name.update(before)
+            return result
+
+        return uncounted
+
+    start_sum = World.start_all_reduce_sum
     with accelerated() as adapter, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepLoader, "next_step", aside(StepLoader.next_step))
+        patch.setattr(StepFeed, "_work", aside(StepFeed._work))
+        patch.setattr(World, "start_all_reduce_sum", lambda *arguments: aside(aside(start_sum)(*arguments)))
         here = this_world()
         world = World(here.rank, here.size, adapter, torch.device("cpu"))
         patch.setattr(TrainingStep, "launch", watched_launch)
         patch.setattr(TrainingStep, "complete", watched_complete)
-        run = TrainingRun(recipe, check_recipe(recipe, world.size), prepare_data(recipe), folder, world)
-        with run.checkpoints:
+        run = TrainingRun(
+            recipe, check_recipe(recipe, world.size), prepare_data(recipe), folder, world, callbacks=callbacks
+        )
+        patch.setattr(run.task, "skipped", aside(run.task.skipped))
+        with run.checkpoints, reads:
             TrainingLoop(run, MetricStream(), ThroughputMeter()).train()
-        return launches, completions, adapter.waits
+        return launches, steps, adapter.waits
 
 
-def check(
-    launches: list[dict[str, int]], completions: list[dict[str, int]], waits: int, pipeline: bool = False
-) -> None:
+def check(launches: list[dict[str, int]], steps: list[dict[str, int]], waits: int, pipeline: bool = False) -> None:
     begins = (
         1 if pipeline else 0
     )  # torch's stages agree once, before their first step, on whether they were told shapes
     assert launches[begins:] == [{}] * (STEPS - begins), "forward and backward passes read something back"
-    assert [sum(reads.values()) for reads in completions] == [1] * STEPS
+    assert [sum(reads.values()) for reads in steps] == [1] * STEPS, steps
     assert waits == 2  # at the logging steps: the first and the last
 
 
@@ -96,6 +128,18 @@ def test_one_read_a_step(family: str, tmp_path: Path) -> None:
     recipe = recipe_of(family, tmp_path / "cache")
     assert check_recipe(recipe, 1).batch.accumulation == 4  # a read in every micro-batch would be seen
     check(*reads_of_steps(recipe, tmp_path / "run"))
+
+
+class Looks(Callback):
+    """What somebody may write: after every step it reads a weight."""
+
+    def on_step(self, run: TrainingRun, metrics: dict[str, float] | None) -> None:
+        next(run.engine.models[0].parameters()).sum().item()
+
+
+def test_what_is_read_between_steps_is_seen(tmp_path: Path) -> None:
+    _, steps, _ = reads_of_steps(recipe_of("gpt2", tmp_path), tmp_path / "run", [Looks()])
+    assert [sum(reads.values()) for reads in steps] == [2] * (STEPS - 1) + [1]
 
 
 def in_a_pool(rank: int, values: dict[str, Any], folder: str) -> Any:

@@ -101,3 +101,44 @@ def test_two_layouts_are_aligned(tmp_path: Path) -> None:
     (page,) = [shown["_repr_html_"] for shown in found["shown"] if "_repr_html_" in shown]
     assert page.startswith("<pre>aligned: runs/together beside the reference runs/alone") and "data:image/svg" in page
     assert "not aligned" not in page and (tmp_path / "alignment.html").is_file()
+
+
+STEPS = {"pretrain_and_curves": 8, "question_answering": 6, "align_two_layouts": 4}
+"""Few: a kernel is the question here, and not what is learned."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_runs_in_a_kernel(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reader runs it, where Jupyter is installed: each cell in IPython, with what the page shows of it."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    kernels = tmp_path / "jupyter" / "kernels" / "here"
+    kernels.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": command, "display_name": "here", "language": "python"}
+    (kernels / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    notebook = nbformat.read(path, as_version=4)
+    (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    parameters.source += f"\nsteps = {STEPS[path.stem]}"
+    failing = nbformat.v4.new_code_cell("Trainer(model='gpt2/tiny', steps=3)", metadata={"tags": ["raises-exception"]})
+    notebook.cells.append(failing)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    client = nbclient.NotebookClient(notebook, timeout=None, kernel_name="here")
+    client.execute(cwd=str(folder))
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    forms = {form for output in outputs for form in output.get("data", {})}
+    assert "image/svg+xml" in forms or "data:image/svg" in str(outputs), forms
+    (error,) = [output for output in outputs if output.output_type == "error"]
+    assert error.ename == "ConfigError" and error.traceback == [
+        "line 1: Trainer(model='gpt2/tiny', steps=3)",
+        "",
+        "ConfigError: steps: a Trainer has no such argument",
+        "  why: it is a field of the recipe",
+        '  fix: overrides={"train.steps": 3}',
+    ]

@@ -25,6 +25,7 @@ from mutation import (
     to_json,
     yaml_mutator,
 )
+from readers_foreign import mindformers_seeds
 
 from paddock.cli import main as command
 from paddock.config.layouts import with_layout
@@ -196,9 +197,9 @@ COMMANDS = (
     "convert a b --to huggingface --dtype float32",
     "preprocess --input corpus.bin --output-prefix out --tokenizer-type BertWordPieceLowerCase --vocab-file v.txt "
     "--workers 1 --append-eod --json-keys text title",
-    "data inspect corpus --samples 2",
+    "data inspect corpus --json",
     "data verify corpus --vocab-size 100 --json",
-    "data merge corpus corpus --output out",
+    "data merge corpus corpus --output-prefix out",
     "align out corpus.bin --tolerance 0.1 --steps 5 --loss train.loss loss --offset 1 --json",
     "train --model_name resnet18 --batch_size 4 --epoch 1 --step 5 --dataset_path images --lr 0.1 --device cpu "
     "--autocast True --nproc_per_node 2 --nnode 1 --node_rank 0",
@@ -208,6 +209,27 @@ COMMANDS = (
     "zoo show gpt2/tiny",
     "doctor --json",
     "resume out --train.steps 7",
+    "cache list --json",
+    "completion bash",
+    "convert-config run.yaml --output made.yaml runner_config.epochs=2",
+    "convert-config run.yaml --json",
+    "flags zero --json",
+    "flags --num-layers",
+    "launch sbatch --nodes 4 --gpus-per-node 8 --time 24:00:00 --output job.sh -- train gpt2/tiny --run-dir out",
+    "launch kubernetes --nodes 4 --image a:b --device cuda --volume-claim runs:/runs -- train gpt2/tiny",
+    "launch hostfile hosts.txt --print -- train gpt2/tiny --run-dir out",
+    "launch container --image a:b --device cpu --mount . --print -- train gpt2/tiny --nproc-per-node 8",
+    "ranktable make --devices [0,2] --server-id 10.0.0.1 --output server.json",
+    "ranktable merge table.json other.json --output both.json",
+    "ranktable check table.json --rank-size 2 --json",
+    "recipe show gpt2/tiny --json",
+    "recipe copy gpt2/tiny mine.yaml",
+    "report run --output page.html --metric train.loss --x time --smooth 2 --log",
+    "report run run --format csv",
+    "runs list . --json",
+    "runs show run --json",
+    "runs compare run run --all",
+    "runs plot run --metric train.loss --width 40 --height 8",
     "--version",
     "train --help",
 )
@@ -222,10 +244,15 @@ STUBS = (
         "paddock.zoo.wrap.wrap",
         "paddock.zoo.cases.run_case",
         "paddock.zoo.scaffold.new_contribution",
+        "paddock.launch.starters.programs.run_together",
+        "paddock.reporting.tidying.carry_out",
+        "paddock.data.kept.remove",
+        "os.execvp",
     ),
 )
 """What a command would begin: it is read here, not done."""
-CODES = {0, 1, 2, 3, 4, 5, 6, 7, 8}
+CODES = {0, 2, 3, 4, 5, 6, 7, 8}
+"""Those that the front page lists, but for 1: that is a defect of ours, whoever caused it."""
 
 
 class Done(UserError):
@@ -241,8 +268,7 @@ def command_seeds() -> list[Files]:
 def read_command(folder: Path) -> object:
     """The exit code of a command that is parsed and checked, and then not done."""
     arguments = _arguments(folder / "arguments.json")
-    write_raw_corpus(folder)
-    (folder / "v.txt").write_bytes(b"[UNK]\n[CLS]\n[SEP]\n")
+    _lay_out(folder)
     here = os.getcwd()
     os.chdir(folder)
     try:
@@ -254,6 +280,31 @@ def read_command(folder: Path) -> object:
         os.chdir(here)
     assert code in CODES, f"exit code {code}"
     return code
+
+
+@cache
+def _beside_commands() -> Files:
+    """What the commands above name: a run, a rank table, hosts, another system's config."""
+    tables = {
+        f"{name}.json": make_rank_table(host, [0, 1])
+        for name, host in {"table": "10.0.0.1", "other": "10.0.0.2"}.items()
+    }
+    logged = [{"type": "LOG", "step": [step], "data": {"train.loss": 1 / step}, "elapsedtime": step} for step in (1, 2)]
+    return {
+        "v.txt": b"[UNK]\n[CLS]\n[SEP]\n",
+        **tables,
+        **mindformers_seeds()[0],
+        "hosts.txt": b"node1 slots=8\nme@node2 slots=8\n",
+        "run/config.yaml": BASE.encode(),
+        "run/metrics.jsonl": b"".join(to_json(record) + b"\n" for record in logged),
+    }
+
+
+def _lay_out(folder: Path) -> None:
+    write_raw_corpus(folder)
+    (folder / "run").mkdir()
+    for name, content in _beside_commands().items():
+        (folder / name).write_bytes(content)
 
 
 def _arguments(path: Path) -> list[str]:

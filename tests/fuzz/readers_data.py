@@ -7,6 +7,9 @@ import gzip
 import json
 import tempfile
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any, get_args
@@ -32,12 +35,14 @@ from paddock.data.preprocess.chunks import Chunk, Position
 from paddock.data.preprocess.encoding import ChunkEncoder
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.preprocess.run import Watch, preprocess
+from paddock.data.preprocess.tables import check_table, read_table, table_errors
 from paddock.data.questions.config import QuestionAnsweringData
 from paddock.data.questions.features import QuestionFile, load_features
 from paddock.data.questions.synthetic import synthetic_squad
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.data.sequence_pairs.text import PairsFile, load_pairs
 from paddock.data.tokenizers.engine import EngineTokenizer
+from paddock.errors import DataError
 from paddock.inference.generation.records import Records
 from paddock.inference.generation.records import read_records as read_written
 from paddock.inference.predictors import Predictor, PredictorSetup, predictor_of
@@ -347,6 +352,31 @@ def read_generated(folder: Path) -> object:
     return repr(kept)
 
 
+# Parquet tables, where pyarrow is there
+
+
+def table_seeds() -> list[Files]:
+    """A plain table of two row groups, and one of a dictionary that is packed."""
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    texts = ["Berlin is it", None, "中国\tin\n", "a" * 100]
+    found: list[Files] = []
+    for values, named in ((arrow.array(texts), {}), (arrow.array(texts).dictionary_encode(), {"compression": "gzip"})):
+        stream = BytesIO()
+        parquet.write_table(arrow.table({"text": values, "id": [1, 2, 3, 4]}), stream, row_group_size=2, **named)
+        found.append({"table.parquet": stream.getvalue()})
+    return found
+
+
+def read_parquet(folder: Path) -> object:
+    """As preprocessing reads it, from the first row and from the middle; what pyarrow says of damage is told there."""
+    path = str(folder / "table.parquet")
+    check_table(path, ["text"], "--json-keys")
+    try:
+        return [[lines for lines, _ in read_table(path, ["text"], first, 1 << 10)] for first in (0, 3)]
+    except (ValueError, OSError, *table_errors()) as error:
+        raise DataError("the table is damaged", why=str(error)[:200]) from None
+
+
 # The array cache
 
 KEY = {"kind": "fuzz", "version": 1}
@@ -472,5 +502,6 @@ READERS = [
         fresh=True,
         share=0.5,
     ),
+    *([Reader("parquet", table_seeds, read_parquet, share=0.5)] if find_spec("pyarrow") else []),
     Reader("array_cache", cache_seeds, read_cache, {".arrays": damage_header}, exact=True, fresh=True),
 ]

@@ -12,7 +12,7 @@ from mutation import Files, damage_text, json_mutator, yaml_mutator
 from paddock.config.foreign.deepspeed import flags_of_file
 from paddock.config.load import load_recipe, to_yaml
 from paddock.testing.foreign_configs import LIBAI, MINDFORMERS
-from paddock.zoo.package_index import versions_on
+from paddock.zoo.package_index import releases_on
 
 WORDS = (
     *("base_config", "runner_config", "parallel_config", "recompute_config", "model", "train_dataset", "callbacks"),
@@ -67,9 +67,13 @@ def read_deepspeed(folder: Path) -> object:
 
 
 def index_seeds() -> list[Files]:
-    files = [{"filename": "a-1.0.tar.gz"}, {"filename": "a-1.5-py3-none-any.whl", "yanked": "broken"}]
+    files = [{"filename": "a-1.0.tar.gz", "requires-python": ">=3.8"}]
+    files.append({"filename": "a-1.5-py3-none-any.whl", "yanked": "broken"})
     said = {"meta": {"api-version": "1.0"}, "name": "a", "files": files, "versions": ["1.0", "1.5"]}
-    page = '<!DOCTYPE html><a href="a-1.0.tar.gz#sha256=0">a</a><a href="a-1.1.zip" data-yanked="">b</a><!-- c -->'
+    page = (
+        '<!DOCTYPE html><a data-requires-python="&gt;=3.8" href="a-1.0.tar.gz#sha256=0">a</a>'
+        '<a href="a-1.1.zip" data-yanked="">b</a><!-- c -->'
+    )
     return [{"page.json": json.dumps(said).encode()}, {"page.html": page.encode()}]
 
 
@@ -77,7 +81,7 @@ def read_index_page(folder: Path) -> object:
     """What a package index answers, of either kind."""
     (path,) = folder.iterdir()
     kind = {".json": "application/vnd.pypi.simple.v1+json", ".html": "text/html"}[path.suffix]
-    return list(map(str, versions_on(kind, path.read_bytes())))
+    return [(str(one.version), one.lacks) for one in releases_on(kind, path.read_bytes())]
 
 
 READERS = [
@@ -88,7 +92,7 @@ READERS = [
         "package_index",
         index_seeds,
         read_index_page,
-        {".json": json_mutator(("files", "filename", "yanked")), ".html": damage_text},
+        {".json": json_mutator(("files", "filename", "yanked", "requires-python")), ".html": damage_text},
         share=0.3,
     ),
 ]

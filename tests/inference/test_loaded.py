@@ -111,7 +111,7 @@ def test_bad_input(loaded: LoadedModel, tmp_path: Path) -> None:
             loaded.generate("The class", **wrong)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="did you mean .temperature"):
         loaded.generate("The class", temprature=1.0)
-    with pytest.raises(ConfigError, match="a prompt is int"):
+    with pytest.raises(ConfigError, match=r"prompts(\[\d\])? is \d+, of type int"):
         loaded.generate([7])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="0 tokens"):
         loaded.perplexity("")

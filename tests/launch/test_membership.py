@@ -21,7 +21,8 @@ from paddock.launch.facts import flat
 from paddock.launch.membership import Launcher, join_job, tell_of_refusals
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
-from paddock.launch.preflight import connection_error, inspection
+from paddock.launch.preflight import inspection
+from paddock.launch.reach import connection_error
 from paddock.parallel import rendezvous
 from paddock.parallel.rendezvous import connect_store, serve_store
 from paddock.testing.processes import reserved_port, wait_for

@@ -15,8 +15,11 @@ import pytest
 from torch.distributed import TCPStore
 
 from paddock.errors import DataError, MachineError, UserError
+from paddock.launch import nodes
+from paddock.launch.membership import join_job
 from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
+from paddock.parallel.rendezvous import serve_store
 
 Follow = Callable[[int, str], object]
 
@@ -25,6 +28,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def no_long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that does not come, whatever the reason, holds the others for a minute, and not for a quarter of an
+    hour."""
+    monkeypatch.setattr(nodes, "SECONDS_TO_MEET", 60)
 
 
 def meet(decide: Callable[[], str], follow: Follow) -> list[str | Exception]:
@@ -71,6 +81,19 @@ def test_nobody_follows_a_machine_0_that_failed() -> None:
     assert [type(error) for error in errors] == [KeyError, UserError, UserError]
     assert str(errors[1]) == "machine 0: KeyError: 'a bug'"
     assert followed == []
+
+
+def test_a_machine_that_was_sent_away_is_not_waited_for_any_longer(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = serve_store("127.0.0.1", 0)
+    join_job(store, LaunchOptions(nnodes=2, master_addr="127.0.0.1"))
+    with pytest.raises(MachineError, match="does not fit"):
+        join_job(store, LaunchOptions(nnodes=3, node_rank=1, master_addr="127.0.0.1"))
+    monkeypatch.setattr(nodes, "SECONDS_TO_MEET", 0)
+    error = nodes._hear_from(store, 1).error
+    assert isinstance(error, MachineError) and error.what == "machine 1 did not come within 0 s"
+    assert "was sent away: machine 1 does not fit the job" in capfd.readouterr().err
 
 
 def test_the_others_hear_that_machine_0_has_gone(tmp_path: Path) -> None:

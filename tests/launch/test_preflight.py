@@ -34,7 +34,8 @@ def meet(recipes: list[Mapping[str, Any]], patience: float = 60, nnodes: int = 0
         count = nnodes or len(recipes)
         options = LaunchOptions(nnodes=count, node_rank=rank, master_addr="127.0.0.1", master_port=port)
         try:
-            found = inspection(options, "cpu", recipes[rank], patience)
+            # One that only begins to listen is not given up meanwhile: machine 0's patience is what is looked at.
+            found = inspection(options, "cpu", recipes[rank], 60 if rank else patience)
             assert found is not None
             with agreed(options, lambda: "", lambda _: None, found):
                 return found.meeting

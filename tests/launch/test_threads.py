@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from paddock import cores
+from paddock import Trainer, cores
 from paddock.cli.main import run
 from paddock.config.recipe import Recipe
 from paddock.cores import Look, busy_with_others, look
@@ -21,6 +22,8 @@ from paddock.launch import environment
 from paddock.launch.environment import threads_for, with_threads, worker_environment
 from paddock.launch.options import LaunchOptions
 from paddock.testing.tiny import TINY
+
+SMALL = {"model": {"layers": 1, "hidden": 32, "heads": 2, "context": 32, "vocab": 400}, "data.sequence_length": 32}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(environment, "is_ours", lambda: True)
     monkeypatch.setattr(environment, "num_cores", lambda: 4)
+    monkeypatch.setattr(environment, "_told", None)
     monkeypatch.setattr(cores, "_first", Look(0.0, 0.0, 0.0))
     monkeypatch.setattr(cores, "look", lambda: Look(10.0, 32.0, 2.0))
 
@@ -66,6 +70,83 @@ def test_a_loaded_machine(loaded: None, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert with_threads(LaunchOptions(), 4).threads is None
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of threads that are set in this process, which began with four of them; it computes as ever."""
+    seen: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: seen[-1] if seen else 4)
+    monkeypatch.setattr(torch, "set_num_threads", seen.append)
+    return seen
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "generate", "benchmark", "predict"])
+def test_every_verb_that_computes_takes_what_is_free(
+    verb: str, loaded: None, counted: list[int], trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--benchmark.iterations", "1", "--benchmark.warmup", "0", "--benchmark.train"]
+    words = {
+        "evaluate": [str(trained_run)],
+        "generate": [str(trained_run), "--prompt", "The class", "--max-new-tokens", "2"],
+        "benchmark": [*TINY, *few],
+        "predict": [str(trained_run), "The class"],  # which such a model refuses, but not before it is open
+    }[verb]
+    code = 2 if verb == "predict" else 0
+    assert run([verb, *words, "--threads", "3"]) == code
+    assert counted == [3, 4] and "other work" not in capsys.readouterr().err
+    counted.clear()
+    assert run([verb, *words]) == code
+    assert counted == [1, 4]
+    assert "3.0 of 4 cores busy, so that processes get 1 thread each, and not 4; --threads" in capsys.readouterr().err
+
+
+def test_a_trainer_takes_what_is_free_unless_somebody_has_chosen(
+    loaded: None, counted: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "is_ours", lambda: False)
+    monkeypatch.setattr(environment, "busy_now", lambda: 3.0)
+    monkeypatch.setattr(environment, "physical_cores", lambda: None)
+
+    def threads_of(threads: int | None = None) -> int:
+        trainer = Trainer(model="gpt2/tiny", overrides=SMALL, threads=threads)
+        return int(trainer.benchmark(warmup=0, iterations=1)["threads"])
+
+    assert threads_of() == 1
+    assert "cores busy, so that processes get 1 thread each, and not 4; threads= says otherwise" in (
+        capsys.readouterr().err
+    )
+    assert threads_of() == 1 and "note" not in capsys.readouterr().err, "once is enough"
+    assert threads_of(2) == 2
+    torch.set_num_threads(3)
+    assert threads_of() == 3, "this is nobody's choice but the user's"
+    torch.set_num_threads(4)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert threads_of() == 4
+
+
+def test_what_others_do_now_is_looked_at_for_half_a_second_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looked = 0.0, 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def look() -> Look:
+        nonlocal looked
+        looked += 1
+        return Look(now, 2.0 * now, 0.5 * now)
+
+    monkeypatch.setattr(cores, "_newest", None)
+    monkeypatch.setattr(cores, "look", look)
+    monkeypatch.setattr(cores.time, "sleep", sleep)
+    monkeypatch.setattr(cores.time, "monotonic", lambda: now)
+    assert cores.busy_now() == cores.busy_now() == 1.5 and looked == 2
+    now += 61.0
+    assert cores.busy_now() == 1.5 and looked == 4
+    monkeypatch.setattr(cores, "_newest", None)
+    monkeypatch.setattr(cores, "look", lambda: None)
+    assert cores.busy_now() is None
 
 
 def test_what_is_asked_for_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

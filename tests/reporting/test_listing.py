@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from paddock.cli.main import run
 from paddock.errors import ConfigError, DataError
 from paddock.reporting.details import look_at
 from paddock.reporting.listing import describe_run, find_runs, named_run
+from paddock.streams import let_every_text_pass
 from paddock.testing.run_directories import MadeRun, falling
 from paddock.training.run_lock import holder_of, is_held, locked
 
@@ -188,3 +191,27 @@ def test_one_run_in_detail(tmp_path: Path) -> None:
     assert "the bearing broke" in found.last_words[-1]
     assert found.next[0] == f"paddock resume {tmp_path / 'run'}"
     assert json.loads(json.dumps(found.to_dict()))["state"] == "failed"
+
+
+@pytest.mark.parametrize("ending", ["html", "svg", "csv", "json"])
+def test_a_name_that_is_no_utf_8_is_shown_by_its_bytes(ending: str, odd_name: str) -> None:
+    written = Path(f"report.{ending}")
+    assert run(["report", odd_name, "--output", str(written)]) == 0
+    assert "r\\udcff" in written.read_text(encoding="utf-8")
+
+
+def test_it_is_aligned_plotted_and_said_as_a_shell_takes_it(odd_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    let_every_text_pass(as_json=False)  # as the command does
+    shutil.copytree(odd_name, "plain")
+    run(["align", "plain", odd_name, "--output", "beside.html"])  # made runs have no versions to agree on
+    assert "r\\udcff" in Path("beside.html").read_text(encoding="utf-8")
+    assert run(["runs", "plot", odd_name, "--output", "plot.svg"]) == 0
+    capsys.readouterr()
+    assert r"paddock evaluate $'r\xff'" in look_at(odd_name).next
+
+
+@pytest.fixture
+def odd_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    MadeRun(Path(name := os.fsdecode(b"r\xff"))).attempt(range(1, 11)).checkpoint(10, "latest")
+    return name

@@ -70,6 +70,35 @@ def test_without_a_pipeline() -> None:
     ]
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(("data", "places"), [(2, 1), (8, 1), (1, 2), (4, 4)])
+def test_a_layout_fits_its_card(columns: int, data: int, places: int) -> None:
+    """Whole words, each line as wide as the card at most; broken between words where that has to be."""
+    rows = [row(place) for place in range(places)]
+    output = io.StringIO()
+    console = Console(width=columns, force_terminal=True, file=output, color_system=None)
+    run_card("train", [("begins from", "new"), ("ranks", lambda room: "\n".join(draw_layout(data, 2, rows, room)))],
+             console=console)  # fmt: skip
+    shown = [line.strip("│ ") for line in output.getvalue().splitlines()]
+    assert all(len(line) <= columns for line in output.getvalue().splitlines())
+    inside = " ".join(shown).removeprefix("ranks ")
+    assert inside.count("1.2M") == places and inside.count("20.0 MB") == places and inside.count("3.0 MB") == places
+    words = " ".join(draw_layout(data, 2, rows, columns - 17)).split()
+    assert set(words) <= set(inside.split()), "no word is broken"
+
+
+def test_where_there_is_little_room_a_layout_says_less_or_speaks() -> None:
+    assert draw_layout(2, 1, [row(0)], 60) == [
+        "       data 0  data 1  parameters  memory   sends",
+        "ranks  0       1       1.2M        20.0 MB  3.0 MB",
+    ]
+    assert draw_layout(2, 1, [row(0)], 43) == [
+        "ranks 0 | 1: stage 0, layers 0–1, 1.2M parameters, 20.0 MB, sends 3.0 MB"
+    ]
+    _, second = draw_layout(1, 2, [row(0), row(1)], 43)
+    assert second == "pipeline 1: ranks 2 3: stage 1, layers 2–3, 1.2M parameters, 20.0 MB, sends 3.0 MB"
+
+
 def test_a_large_layout_fits_on_a_screen() -> None:
     lines = draw_layout(64, 8, [row(place) for place in range(32)])
     assert len(lines) == 13 and max(map(len, lines)) < 110

@@ -128,6 +128,26 @@ def test_a_resumed_run_begins_where_it_left_off_and_a_long_title_leaves_room() -
     assert "100/300" in bar
 
 
+@pytest.mark.parametrize("start", [0, 7])
+def test_the_first_step_has_its_bar_from_the_beginning(start: int) -> None:
+    console = terminal(80)
+    sink = ConsoleSink(300, start_step=start, console=console)
+    sink.tick(start)
+    bar, under_it = final_screen(console)
+    assert f" {start}/300" in bar and under_it == "the first steps are under way …"
+    sink.close()
+
+
+def test_the_first_step_has_a_line_off_a_terminal() -> None:
+    console = Console(width=80, force_terminal=False, file=io.StringIO())
+    sink = ConsoleSink(300, start_step=7, console=console)
+    sink.tick(7)
+    sink.tick(8, {"train.loss": 3.0})
+    sink.close()
+    sink.close()
+    assert written(console) == "training: step 8 of 300\n"
+
+
 def test_the_end_is_shown_as_the_end() -> None:
     console = terminal(80)
     sink = ConsoleSink(30, console=console)

@@ -29,6 +29,12 @@ from paddock.errors import ConfigError
         ({"callbacks": print}, "callbacks is"),
         ({"callbacks": [Callback]}, r"callbacks\[0\] is the class Callback"),
         ({"callbacks": [7]}, r"callbacks\[0\] is 7"),
+        ({"task": "gpt2/tiny", "model": None}, r'first argument(.|\n)*Trainer\(model="gpt2/tiny"\)'),
+        ({"task": "gpt3/tiny", "model": None}, "there is no such task"),
+        ({"task": "text_generation", "model": None}, "no model is named"),
+        ({"steps": 3}, r'steps: (.|\n)*overrides=\{"train\.steps": 3\}'),
+        ({"modle": 3}, r'modle: (.|\n)*did you mean "model"\?'),
+        ({"batch_size": 3}, r"batch_size: (.|\n)*go into overrides"),
     ],
 )
 def test_of_the_trainer(arguments: dict[str, Any], message: str) -> None:

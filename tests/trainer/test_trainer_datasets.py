@@ -68,6 +68,16 @@ class HuggingFace:
         return {name: values[number] for name, values in self._columns.items()}
 
 
+class Series:
+    """What tells one of pandas'."""
+
+    iloc = None
+
+
+class Frame(Series):
+    columns = ("text",)
+
+
 def lines_of(trainer: Trainer, field: str = "path") -> list[Any]:
     named: Any = getattr(trainer.recipe.data, field)
     path = named[0] if isinstance(named, tuple) else named
@@ -115,6 +125,7 @@ def test_the_run_is_resumed_and_evaluated_by_who_has_no_samples(small: MakeTrain
 
     trainer = small()
     trainer.train()
+    assert run(["cache", "clean", "--yes"]) == 0, "the samples stay: they are nowhere else"
     assert run(["evaluate", str(trainer.run_dir)]) == 0
 
 
@@ -152,6 +163,8 @@ def test_questions_as_hugging_face_has_them(small: MakeTrainer) -> None:
         (7, "train_dataset is of type int"),
         ([], "train_dataset is empty"),
         (b"bytes", "train_dataset is of type bytes"),
+        (Series(), r"train_dataset is a Series(.|\n)*give series\.tolist\(\)"),
+        (Frame(), r'train_dataset is a Frame(.|\n)*give frame\.to_dict\("records"\)'),
         ({"train": [], "test": []}, 'dataset\\["train"\\]'),
         ([{"body": "x"}], r"train_dataset\[0\] has no text"),
         (["x", 7], r"train_dataset\[1\] has no text"),
@@ -170,3 +183,12 @@ def test_tasks_and_forms_that_do_not_go_together(small: MakeTrainer) -> None:
     with pytest.raises(UserError) as refused:
         Trainer(model="resnet/50", train_dataset=[(torch.zeros(3, 8, 8), 1)])
     assert "image_classification reads files" in str(refused.value)
+
+
+def test_a_text_too_short_to_be_split_is_told_so(small: MakeTrainer) -> None:
+    with pytest.raises(UserError) as refused:
+        small(train_dataset=["a b c"]).train()
+    told = str(refused.value)
+    assert re.search(r"leaves it 0 of the \d tokens of the one document, which is split inside it", told), told
+    with pytest.raises(UserError, match="leaves it 0 of 3 documents\n"):
+        small(train_dataset=["a", "b", "c"], overrides={"data.split": (98, 1, 1)}).train()

@@ -59,10 +59,48 @@ def test_plots_go_into_a_notebook_a_terminal_and_a_file(trained: Trainer, tmp_pa
         trained.history.plot("train.los")
 
 
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda trainer: trainer.history.plot(smooth="a"), "smooth is 'a'(.|\n)*smooth=20"),
+        (lambda trainer: trainer.history.plot(x="stp"), 'x = stp(.|\n)*did you mean "step"'),
+        (lambda trainer: trainer.history.plot(log="a"), "log is 'a'"),
+        (lambda trainer: trainer.history.plot().save(7), "path is 7"),
+        (lambda trainer: trainer.generate(7), "prompts is 7(.|\n)*give a text, or a list of texts"),
+        (lambda trainer: trainer.generate(["x", None]), r"prompts\[1\] is None"),
+        (
+            lambda trainer: trainer.generate("x", temperature="hot"),
+            "temperature is 'hot'(.|\n)*such as temperature=0.9",
+        ),
+        (lambda trainer: trainer.generate("x", max_new_tokens="5"), "max_new_tokens is '5'(.|\n)*max_new_tokens=100"),
+        (lambda trainer: trainer.generate("x", seed=None), "seed = None(.|\n)*leave it out"),
+        (lambda trainer: trainer.generate("x", num_beams=2, early_stopping="nevr"), "early_stopping = 'nevr'"),
+        (lambda trainer: trainer.generate("x", stop=7), "stop is 7"),
+        (lambda trainer: trainer.generate("x", stop=[7]), r"stop is \[7\]"),
+        (lambda trainer: trainer.predict(input_data="x", temperature="hot"), "temperature is 'hot'"),
+        (lambda trainer: trainer.predict(input_data=["x", 7]), r"input_data\[1\] is 7"),
+        (lambda trainer: paddock.load(str(trainer.run_dir)).perplexity(7), "text is 7"),
+        (lambda trainer: paddock.load(str(trainer.run_dir)).perplexity("a b", stride="x"), "stride is 'x'"),
+    ],
+)
+def test_values_of_wrong_types_are_refused_by_name(ask: Any, message: str, trained: Trainer) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ask(trained)
+
+
+def test_numbers_of_numpy_are_numbers(trained: Trainer) -> None:
+    import numpy as np
+
+    options = {"max_new_tokens": np.int64(3), "temperature": np.float32(0.5), "seed": np.int32(1)}
+    plain = {"max_new_tokens": 3, "temperature": 0.5, "seed": 1}
+    assert trained.generate("a", **options) == trained.generate("a", **plain)
+
+
 def test_the_model_and_its_tokenizer(trained: Trainer) -> None:
     model, tokenizer = trained.model, trained.tokenizer
     assert isinstance(model, torch.nn.Module) and not model.training and trained.model is model
     assert tokenizer.decode(tokenizer.encode("a castle on a cliff")) == "a castle on a cliff"
+    assert repr(tokenizer) == f"<BPE tokenizer of {tokenizer.vocab_size} tokens: end_of_text <|endoftext|>>"
     texts = trained.generate(["a castle", "two"], max_new_tokens=5, temperature=0)
     loaded = paddock.load(str(trained.run_dir))
     assert texts == loaded.generate(["a castle", "two"], max_new_tokens=5, temperature=0) and len(texts) == 2

@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from paddock.checkpoint.description import LossScaleState
 from paddock.devices import adapter_named
 from paddock.errors import ConfigError, MachineError
+from paddock.jobs import doctor
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers import basic
@@ -216,6 +217,17 @@ def test_the_compiler_is_the_one_that_torch_calls(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert compilation.find_compiler(CPU) is None
+
+
+@pytest.mark.parametrize("command", [" ", "'", "nope", "nope -O1"])
+def test_what_is_no_compiler_is_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", command)
+    with pytest.raises(MachineError) as caught:
+        compile_units([], "on", CPU, 10**9)
+    assert "CXX" in caught.value.what and repr(command) in caught.value.what
+    assert "++" not in str(caught.value).replace("C++", "")
+    assert "unset it" in caught.value.fix
+    assert (doctor._compiler() or {})["version"] is None
 
 
 def test_operations_that_stay_whole() -> None:

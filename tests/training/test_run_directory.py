@@ -6,10 +6,11 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.errors import ConfigError, MachineError
+from paddock.files import atomic_write
 from paddock.testing.tiny import TINY, losses
 from paddock.training import run_directory
 from paddock.training.run_directory import begin_attempt, new_run_dir
@@ -128,6 +130,59 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="cannot write"), locked(tmp_path, "train"):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+ODD: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "folder": os.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("log.txt", "pipe"),
+        ("log.txt", "folder"),
+        (".lock", "pipe"),
+        (".lock", "folder"),
+        ("metrics.jsonl", "pipe"),
+        ("environment.json", "folder"),
+        ("tokenizer.json", "folder"),
+        ("tokenizer.json", "pipe"),
+    ],
+)
+def test_what_is_no_file_is_refused_at_once(
+    name: str, kind: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(shutil.copytree(trained_run, tmp_path / "run", symlinks=True))
+    (path / name).unlink()
+    ODD[kind](path / name)
+    before = sorted(path.rglob("*"))
+    assert run(["resume", str(path), "--train.steps", "8"]) == 4
+    assert f"{path / name} is a {kind}" in capsys.readouterr().err
+    assert sorted(path.rglob("*")) == before
+
+
+def test_a_folder_in_the_place_of_a_written_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(MachineError, match="cannot write"), atomic_write(tmp_path / "result.json") as stream:
+        stream.write("{}")
+    assert list(tmp_path.iterdir()) == [tmp_path / "result.json"]
+
+
+def test_links_that_lead_to_themselves_are_looked_past(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(shutil.copytree(trained_run, tmp_path / "run", symlinks=True))
+    for name in ("latest", "best", "step-00000099"):
+        (path / "checkpoints" / name).unlink(missing_ok=True)
+        ODD["loop"](path / "checkpoints" / name)
+    assert run(["runs", "show", str(path)]) == 0
+    assert "step-00000006" in capsys.readouterr().out
+    assert run(["runs", "clean", str(tmp_path), "--checkpoints", "--dry-run"]) == 0
+    assert run(["resume", str(path), "--train.steps", "7", "--checkpoint.keep", "1"]) == 0
+    assert (path / "checkpoints" / "latest").resolve().name == "step-00000007"
 
 
 def test_a_file_is_no_run_directory(tmp_path: Path) -> None:

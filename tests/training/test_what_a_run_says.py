@@ -47,7 +47,19 @@ def test_every_step_tells_its_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ConsoleSink, "tick", ticked)
     place = tmp_path / "run"
     assert run(["train", *TINY, "--log.every", "6", "--evaluate.every", "None", "--run-dir", str(place)]) == 0
-    assert sorted(told) == [1, 2, 3, 4, 5, 6]
+    assert list(told) == [0, 1, 2, 3, 4, 5, 6]
+    assert told.pop(0) == {}, "where the run begins nothing is known yet"
     assert [told[1]["train.loss"], told[6]["train.loss"]] == losses(place)
     assert len({latest["train.loss"] for latest in told.values()}) == 6
     assert all(latest["train.grad_norm"] > 0 for latest in told.values())
+
+
+def test_the_first_step_is_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "run"
+    assert run(["train", *TINY, "--steps", "2", "--run-dir", str(place)]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[said.index("training: step 1 of 2") + 1].startswith("step     1/2  loss")
+    assert run(["resume", str(place), "--steps", "3"]) == 0
+    assert "training: step 3 of 3\n" in capsys.readouterr().err
+    assert run(["train", *TINY, "--steps", "3", "--run-dir", str(place), "--checkpoint.load", "auto"]) == 0
+    assert "training:" not in capsys.readouterr().err, "there is no step to do"

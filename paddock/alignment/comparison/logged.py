@@ -16,8 +16,8 @@ from paddock.checkpoint.config import FOLDER
 from paddock.config.load import load_recipe, read_values
 from paddock.config.rules import arithmetic_of
 from paddock.documents import Document, read_document
-from paddock.errors import LONGEST_SHOWN, ConfigError, DataError, UserError, nearest
-from paddock.files import user_path
+from paddock.errors import LONGEST_SHOWN, ConfigError, DataError, UserError
+from paddock.files import nearest_named, user_path
 from paddock.telemetry.logs import LogFile
 from paddock.telemetry.records import Record, metrics_of
 from paddock.training.run_files import ATTEMPTS, CONFIG, LARGEST, METRICS, read_environment, read_versions
@@ -127,7 +127,7 @@ def read_run(name: str) -> LoggedRun:
         return _run_directory(name, path)
     if not path.exists():
         runs = sorted(str(config.parent) for config in Path("runs").glob(f"*/{CONFIG}"))
-        fix = nearest(name, runs) or "give a run directory, a dllogger file or a CSV"
+        fix = nearest_named(name, runs) or "give a run directory, a dllogger file or a CSV"
         raise DataError(f"there is no run and no log {name}", fix=fix)
     return _read_log(LoggedRun(name, ""), path)
 

@@ -9,7 +9,7 @@ from paddock import __version__
 from paddock.alignment.comparison.comparability import UNKNOWN, Fact, word
 from paddock.alignment.comparison.runs import RunComparison, percent, shown_error
 from paddock.errors import bad_value
-from paddock.files import atomic_write, disk_errors
+from paddock.files import NAMES, atomic_write, disk_errors
 from paddock.telemetry.drawing import pages
 from paddock.telemetry.drawing.plots import Line, Plot
 from paddock.telemetry.drawing.svg import draw
@@ -75,7 +75,7 @@ def write_report(found: RunComparison, path: Path) -> None:
     """The page, or the plot of the losses."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as stream:
+    with atomic_write(path, errors=NAMES) as stream:
         stream.write(WRITERS[path.suffix.lower()](found))
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from paddock.alignment.conformance.report import Row, Tier
 from paddock.devices.fallback import missing_operator
 
+TOLERANCE = 1e-5
+"""What losses may differ by, relative to each other, of runs that are alike but for the order of their sums."""
+
 
 class Skipped(Exception):
     """A check that cannot be made here; says why."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from paddock.alignment.conformance.checks import Wrong, relative_error
+from paddock.alignment.conformance.numbers import check_product
 from paddock.alignment.conformance.operators import Call, Phase, replay
-from paddock.alignment.conformance.recording import record, write
+from paddock.alignment.conformance.recording import decode, host_in_place_of, record, write
 from paddock.alignment.conformance.small import STEPS, SmallModel, host, open_small
 from paddock.alignment.trace import computing_in
 from paddock.parallel.world import World
@@ -19,8 +21,12 @@ LEAST_TOLERANCE = 1e-5
 MARGIN = 16.0
 SMALLEST = 1e-4
 """Of the norm of all gradients: a smaller one counts as if it had this size."""
+MARGIN_IN_FEWER_BITS = 4.0
+"""The same of gradients in a type of fewer bits, taken together: their rounding is large enough to hide errors in."""
 OVERFLOWS = 2.0**24
 """A loss scale that float16 cannot hold the gradients of a small model in."""
+SAFE_SCALE = 2.0**10
+"""One that it can hold them in, the smallest too."""
 
 
 class Operators:
@@ -86,39 +92,67 @@ def check_gradients(world: World, small: SmallModel) -> str:
     return f"{len(right)} parameters, off by {worst:.1e} at most"
 
 
-def _gradients(small: SmallModel, world: World) -> dict[str, Tensor]:
+def _gradients(small: SmallModel, world: World, compute: str = "float32") -> dict[str, Tensor]:
     """Of the first step, by the parameters' names, on the host."""
-    run = open_small(small, world)
-    run.engine.forward_backward(run.batches, 0.01)
+    run = open_small(small, world, compute=compute)
+    scale = 1.0 if compute == "float32" else SAFE_SCALE
+    run.engine.forward_backward(run.batches, 0.01 * scale)
     (model,) = run.engine.models
     found = {name: parameter.grad for name, parameter in model.named_parameters()}
-    return {name: gradient.cpu().double() for name, gradient in found.items() if gradient is not None}
+    return {name: gradient.cpu().double() / scale for name, gradient in found.items() if gradient is not None}
 
 
 def check_writing(world: World, small: SmallModel) -> str:
+    """The same tokens as on the host; and since few of them turn on a small error, what they are chosen by."""
     found, right = (write(open_small(small, one).engine.models[0]) for one in (world, host()))
     if found != right:
         raise Wrong("it writes other tokens than the host")
-    return f"{len(right)} texts, as on the host"
+    with computing_in("float64"):
+        exact = _logits(small, host())
+    here, there, worst = _logits(small, host()), _logits(small, world), 0.0
+    for number, (wanted, ours, theirs) in enumerate(zip(exact, here, there, strict=True), start=1):
+        own, error = (float((one - wanted).norm() / wanted.norm()) for one in (ours, theirs))
+        allowed = max(LEAST_TOLERANCE, MARGIN * own)
+        worst = max(worst, error)
+        if not error <= allowed:
+            raise Wrong(f"logits of pass {number} of {len(exact)} are off by {error:.1e}, {allowed:.1e} allowed")
+    return f"{len(right)} texts, as on the host; logits off by {worst:.1e} at most"
+
+
+def _logits(small: SmallModel, world: World) -> list[Tensor]:
+    """Of passes that write, on the host."""
+    return [logits.cpu().double() for logits in decode(open_small(small, world).engine.models[0])]
 
 
 def check_autocast(world: World, small: SmallModel, name: str) -> str:
     dtype = getattr(torch, name)
+    eps = torch.finfo(dtype).eps
+    here = torch.rand(16, 24, generator=torch.Generator().manual_seed(1)) - 0.5
+    there = here.to(world.device)
     with torch.autocast(world.adapter.torch_type, dtype):
-        product = torch.ones(4, 4, device=world.device) @ torch.ones(4, 4, device=world.device)
+        product = there @ there.T
         likely = product.softmax(-1)
     kept = (
         dtype if world.adapter.computes_on_host else torch.float32
     )  # where the host computes, a softmax stays as it is
     if product.dtype != dtype or likely.dtype != kept:
         raise Wrong(f"products are {product.dtype}, and a softmax is {likely.dtype}")
-    right = open_small(small, host()).train(1)[0].loss
-    found = open_small(small, world, compute=name).train(1)[0].loss
-    allowed = 4 * torch.finfo(dtype).eps
-    error = relative_error(found, right)
+    rounded = here.to(dtype).double()
+    check_product(product, rounded @ rounded.T)
+    with computing_in("float64"):
+        right = _gradients(small, host())
+    with host_in_place_of(world.adapter) as alike:
+        own = _away(_gradients(small, alike, compute=name), right)
+    error, allowed = _away(_gradients(small, world, compute=name), right), MARGIN_IN_FEWER_BITS * max(own, eps)
     if not error <= allowed:
-        raise Wrong(f"loss {found:.6g}, in float32 {right:.6g}: off by {error:.1e}, {allowed:.1e} allowed")
-    return f"loss off by {error:.1e}"
+        raise Wrong(f"gradients are off by {error:.1e}, {allowed:.1e} allowed")
+    return f"gradients off by {error:.1e}"
+
+
+def _away(found: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> float:
+    """How far gradients are off as a whole."""
+    squares = sum(float((found[name] - exact).square().sum()) for name, exact in right.items())
+    return math.sqrt(squares / sum(float(exact.square().sum()) for exact in right.values()))
 
 
 def check_loss_scale(world: World, small: SmallModel) -> str:
@@ -136,7 +170,11 @@ def check_loss_scale(world: World, small: SmallModel) -> str:
         raise Wrong(f"gradients are not finite with a loss scale of {before:g} either")
     if not run.scale.skipped:
         raise Wrong(f"gradients of a loss scaled by {OVERFLOWS:g} are said to be finite in float16")
-    right = open_small(small, host()).train(1)[0]
-    if relative_error(result.norm, right.norm) > 0.05:
-        raise Wrong(f"gradient norm {result.norm:.4g}, in float32 {right.norm:.4g}")
+    right = open_small(small, host()).train(1)[0].norm
+    own = relative_error(open_small(small, host(), compute="float16", scale=SAFE_SCALE).train(1)[0].norm, right)
+    error, allowed = relative_error(result.norm, right), MARGIN_IN_FEWER_BITS * max(own, torch.finfo(torch.float16).eps)
+    if not error <= allowed:
+        raise Wrong(
+            f"gradient norm {result.norm:.5g}, in float32 {right:.5g}: off by {error:.1e}, {allowed:.1e} allowed"
+        )
     return f"{run.scale.skipped} steps skipped, until the scale was {run.scale.value:g}"

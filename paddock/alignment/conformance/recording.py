@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from paddock.alignment.conformance.operators import Call, OperatorRecorder
@@ -22,11 +24,9 @@ PROMPTS: Sequence[Sequence[int]] = ([5, 7, 9], [11, 3, 4, 8, 2])
 
 
 def record(small: SmallModel, adapter: DeviceAdapter) -> list[Call]:
-    """The calls of two training steps and of writing a few tokens, on the host, by the ways that layers and optimizers
-    take on the adapter's device. Attention is made of plain operators: a fused kernel is each device's own."""
+    """The calls of two training steps and of writing a few tokens, on the host in place of the adapter's device."""
     recorder = OperatorRecorder()
-    with treated_as(adapter) as playing, sdpa_kernel(SDPBackend.MATH):
-        host = World(0, 1, playing, torch.device("cpu"))
+    with host_in_place_of(adapter) as host:
         for optimizer in OPTIMIZERS if small.name == small.config.family else OPTIMIZERS[:1]:
             run = open_small(small, host, optimizer=optimizer)
             with recorder:
@@ -34,8 +34,16 @@ def record(small: SmallModel, adapter: DeviceAdapter) -> list[Call]:
                 with recorder.during("update"):
                     run.step.complete()
         with recorder, recorder.during("writing"):
-            _decode(run.engine.models[0])
+            decode(run.engine.models[0])
     return list(recorder.calls.values())
+
+
+@contextmanager
+def host_in_place_of(adapter: DeviceAdapter) -> Iterator[World]:
+    """The host, where layers and optimizers take the ways that they take on the adapter's device. Attention is made of
+    plain operators: a fused kernel is each device's own."""
+    with treated_as(adapter) as playing, sdpa_kernel(SDPBackend.MATH):
+        yield World(0, 1, playing, torch.device("cpu"))
 
 
 def write(model: torch.nn.Module) -> list[list[int]]:
@@ -46,18 +54,22 @@ def write(model: torch.nn.Module) -> list[list[int]]:
     return found + generate(model, PROMPTS, GenerationOptions(max_new_tokens=4, temperature=0.0, num_beams=2))
 
 
-def _decode(model: torch.nn.Module) -> None:
+def decode(model: torch.nn.Module) -> list[Tensor]:
     """What a device computes where a model writes: passes of prompts of other and of equal lengths, then of one token
-    each, and the cache copied as a beam search does. What is made of logits, the host does."""
+    each, and the cache copied as a beam search does. What is made of logits, the host does. Gives the logits."""
     assert isinstance(model, Model)
+    found: list[Tensor] = []
     if model.writes is None:
-        return
+        return found
     reads = model.writes != "tokens"
     decoder = Decoder(model, Room(slots=2, capacity=12, source=8 if reads else 0))
     with evaluating(model), torch.inference_mode():
         for prompts in (PROMPTS, [PROMPTS[0], PROMPTS[0]]):
             begins = Pass(0, 0, [[1], [1]], prompts) if reads else Pass(0, 0, prompts)
             for work in (begins, Pass(0, 0, [[2], [3]]), Pass(0, 0, [[4], [6]])):
-                decoder.compute(work)[[0, 1]].argmax(dim=-1)
+                logits = decoder.compute(work)
+                logits[[0, 1]].argmax(dim=-1)
+                found.append(logits)
                 decoder.move(Moves(0, 2, [(0, 1)], [(0, 1)] if reads else []))
             decoder.move(Moves(0, 0))
+    return found

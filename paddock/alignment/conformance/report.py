@@ -14,6 +14,8 @@ Verdict = Literal["pass", "fail", "skipped"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 CLAIMS: Mapping[str, Tier] = {"data": "data parallel", "full": "full 3D"}
 """What an adapter's `parallelism` promises."""
+FOR_ALL_KINDS = 8
+"""Devices that a layout takes with two parts of data, of tensors and of a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Row:
     """The lowest that needs it; None where no tier does."""
     verdict: Verdict
     detail: str = ""
+    devices: int = 1
+    """How many it was made on, or would have been."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,16 @@ class Report:
         return found
 
     @property
+    def stands_on(self) -> str:
+        """What the highest tier was earned by: with few devices, no layout has all kinds of parallelism at once."""
+        if self.earned != TIERS[-1]:
+            return ""
+        most = max(row.devices for row in self.rows if row.tier == TIERS[-1])
+        together = most >= FOR_ALL_KINDS
+        how = "data × tensor × pipeline parallelism at once" if together else "each kind of parallelism by itself"
+        return f"{how}, over {most} processes"
+
+    @property
     def failed(self) -> list[Row]:
         """What fails of the tier that the adapter claims."""
         claimed = TIERS[: TIERS.index(self.claims) + 1]
@@ -63,6 +77,7 @@ class Report:
             "versions": dict(self.versions),
             "claims": self.claims,
             "earned": self.earned,
+            "stands_on": self.stands_on,
             "passes": not self.failed,
             "checks": [asdict(row) for row in self.rows],
             "computed_by_host": {name: dict(entry) for name, entry in self.by_host.items()},
@@ -70,8 +85,8 @@ class Report:
 
     def conclusion(self) -> str:
         """What it earned, and why not more."""
-        earned = self.earned or "no tier"
-        if earned == self.claims:
+        earned = (self.earned or "no tier") + (f" ({self.stands_on})" if self.stands_on else "")
+        if self.earned == self.claims:
             return f"{self.device} earns: {earned}, as its adapter claims"
         wanted = TIERS[: TIERS.index(self.claims) + 1]
         missing = [row for row in self.rows if row.verdict != "pass" and row.tier in wanted]

@@ -1,12 +1,13 @@
-"""The whole suite: what one device can be asked in this process, and then two processes with a device each."""
+"""The whole suite: what one device can be asked in this process, and then several processes with a device each."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock.alignment.conformance.report import CLAIMS, Report, Row
 from paddock.devices import DeviceAdapter, probe, select
@@ -19,8 +20,11 @@ from paddock.launch.run import run
 from paddock.phases import phase
 from paddock.versions import versions
 
+if TYPE_CHECKING:
+    from paddock.alignment.conformance.together import Planned
+
 PATIENCE = 600.0
-"""Seconds that one check of two processes may take: a collective that never ends must end the suite."""
+"""Seconds that one check of several processes may take: a collective that never ends must end the suite."""
 
 
 def check_device(
@@ -32,8 +36,8 @@ def check_device(
     compiles: bool = True,
     patience: float = PATIENCE,
 ) -> Report:
-    """Put a device through all checks. Without `two`, those that take two devices are left out; without `compiles`,
-    torch's compiler is."""
+    """Put a device through all checks. Without `two`, those that take two devices or more are left out; without
+    `compiles`, torch's compiler is."""
     from paddock.alignment.conformance.small import FAMILIES
 
     for family in families:
@@ -83,27 +87,37 @@ def _alone(
 
 
 def _together(adapter: DeviceAdapter, payload: dict[str, Any], folder: Path, two: bool) -> list[Row]:
-    """The checks of two devices, in processes of their own."""
-    from paddock.alignment.conformance.together import CHECKS, PROCESSES
+    """The checks of several devices, in processes of their own: of two, and, where they are, of as many as all kinds
+    of parallelism take at once."""
+    from paddock.alignment.conformance.together import PLANS, PROCESSES
 
-    count = adapter.count()
-    reason = "not asked for" if not two else ""
-    if two and count < PROCESSES and not adapter.computes_on_host:
-        reason = f"it takes {PROCESSES} devices, and {count} is here"
-    if reason:
-        return [_told(Row(check.name, check.tier, "skipped", reason)) for check in CHECKS]
-    result = folder / "together.json"
-    failure = ""
+    count, rows = adapter.count(), list[Row]()
+    for size, plans in PLANS.items():
+        reason = "" if two else "not asked for"
+        if count < size and not (adapter.computes_on_host and size == PROCESSES):
+            reason = f"it takes {size} devices, and {count} {'is' if count == 1 else 'are'} here"
+            if size > PROCESSES:  # no tier asks for more devices than two
+                plans = tuple(replace(plan, tier=None) for plan in plans)
+        if reason:
+            found = [Row(plan.name, plan.tier, "skipped", reason) for plan in plans]
+        else:
+            found = _launched(plans, {**payload, "result": str(folder / f"{size}.json")}, size, folder)
+        rows += [_told(replace(row, devices=size)) for row in found]
+    return rows
+
+
+def _launched(plans: Sequence[Planned], payload: dict[str, Any], size: int, folder: Path) -> list[Row]:
+    """The rows of checks that so many processes make. One that ends them fails, and those behind it are not made."""
+    result, failure = Path(payload["result"]), ""
     try:
-        options = LaunchOptions(nproc_per_node=PROCESSES)
-        run("paddock.alignment.conformance.together:work", {**payload, "result": str(result)}, options, folder)
+        run("paddock.alignment.conformance.together:work", payload, LaunchOptions(nproc_per_node=size), folder)
     except UserError as error:
         failure = str(error).splitlines()[0]
     kept = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {"rows": []}
     rows = [Row(**row) for row in kept["rows"]]
-    for number, check in enumerate(CHECKS[len(rows) :]):
-        rows.append(Row(check.name, check.tier, *(("skipped", "not reached") if number else ("fail", failure))))
-    return [_told(row) for row in rows]
+    for number, plan in enumerate(plans[len(rows) :]):
+        rows.append(Row(plan.name, plan.tier, *(("skipped", "not reached") if number else ("fail", failure))))
+    return rows
 
 
 def _told(row: Row) -> Row:

@@ -64,6 +64,7 @@ def convert(values: dict[str, Any]) -> Account:
     _sharding(account)
     _precision(account)
     _optimizer(account)
+    _elsewhere(account)
     account.explain_rest(IDLE)
     return account
 
@@ -85,7 +86,7 @@ def _sharding(account: Account) -> None:
 
 
 def _precision(account: Account) -> None:
-    for name, compute in (("fp16", "float16"), ("bf16", "bfloat16")):
+    for name, compute in (("fp16", "float16"), ("bf16", "bfloat16"), ("bfloat16", "bfloat16")):
         if account.get(f"{name}.enabled") is True:
             account.move(f"{name}.enabled", "precision.compute", compute)
         account.idle(f"{name}.enabled", "the recipe says in what is computed")
@@ -98,6 +99,29 @@ def _precision(account: Account) -> None:
         else:
             account.move("fp16.initial_scale_power", "precision.initial_scale", 2.0**power)
         account.move("fp16.loss_scale_window", "precision.scale_window")
+    if account.get("torch_autocast.enabled") is True:
+        names = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16"}
+        name = account.word("torch_autocast.dtype", "bfloat16").removeprefix("torch.")
+        if name in names:
+            account.move("torch_autocast.enabled", "precision.compute", names[name])
+        else:
+            account.refuse("torch_autocast.dtype", f"it is one of {', '.join(names)}")
+
+
+def _elsewhere(account: Account) -> None:
+    """Whole sections of what is not here, which files have switched off; and what has another name."""
+    for section, why in NOT_HERE.items():
+        account.must_be(f"{section}.enabled", (False,), why)
+        if account.get(f"{section}.enabled") is False:
+            for key in account.values:
+                if key.startswith(f"{section}."):
+                    account.idle(key, why)
+    account.must_be("sparse_gradients", (False,), "gradients of embeddings are whole")
+    account.must_be("data_types.grad_accum_dtype", ("fp32", None), "gradients are summed in float32")
+    account.must_be("data_types.params_dtype", ("fp32", None), "weights are in float32")
+    size = "tensor_parallel.autotp_size"
+    if size in account and size not in account.lines:
+        account.move(size, "parallel.tensor", max(account.whole(size), 1))
 
 
 def _optimizer(account: Account) -> None:
@@ -128,10 +152,30 @@ def _optimizer(account: Account) -> None:
         if f"{parameters}.{theirs}" not in account.lines:
             account.move(f"{parameters}.{theirs}", ours)
     account.must_be(f"{parameters}.warmup_min_lr", (0, 0.0, "auto"), "the warm-up begins at nothing")
-    account.idle(f"{parameters}.warmup_type", "the warm-up is a line")
+    account.must_be(f"{parameters}.warmup_type", ("linear", "auto"), "the warm-up is a line")
+    account.must_be(f"{parameters}.warmup_min_ratio", (0, 0.0, "auto"), "the warm-up begins at nothing")
+    lowest, peak = f"{parameters}.cos_min_ratio", account.recipe.get("optimizer", {}).get("lr")
+    if lowest in account and lowest not in account.lines:
+        if isinstance(peak, int | float):
+            account.move(lowest, "schedule.min_lr", account.number(lowest) * peak)
+        else:
+            account.refuse(lowest, "it is a part of the learning rate, which the file does not say: --schedule.min-lr")
 
 
+NOT_HERE = {
+    "amp": "mixed precision is fp16 or bf16 here",
+    "curriculum_learning": "samples are as long from the first step on",
+    "data_efficiency": "samples are as long from the first step on",
+    "autotuning": "settings are not searched for by trying them",
+    "elasticity": "the global batch stays the same: --nnodes MIN:MAX",
+    "eigenvalue": "there is no compression here",
+    "progressive_layer_drop": "all layers are trained",
+    "hybrid_engine": "there is no reinforcement learning here",
+}
+"""Sections of DeepSpeed's that are nothing here."""
 IDLE = {
+    "torch_autocast.*": "precision.compute says in what is computed",
+    "tensor_parallel.*": "parallel.tensor cuts a model by its own plan",
     "zero_optimization.*": "traffic, not results: torch's engine chooses",
     "zero_allow_untested_optimizer": "all of them are tested with all stages",
     "zero_force_ds_cpu_optimizer": "nothing is moved to the host",
@@ -149,5 +193,19 @@ IDLE = {
     "comms_logger.*": "a profiler can be a callback (--train.callbacks)",
     "aio.*": "nothing is moved to the host",
     "dump_state": "paddock check config shows it",
+    "bfloat16.*": "sums are in float32",
+    "memory_breakdown": "the card of a run says what its memory is for",
+    "comet.*": "metrics.jsonl has all metrics",
+    "monitor_config.*": "metrics.jsonl has all metrics",
+    "checkpoint.*": "every checkpoint loads in every layout",
+    "load_universal_checkpoint": "every checkpoint loads in every layout",
+    "gradient_allreduce_op": "the loss is the mean over the tokens of the global batch",
+    "disable_allgather": "traffic, not results: torch's engine chooses",
+    "seq_parallel_communication_data_type": "gradients are exchanged in float32",
+    "pipeline.*": "--parallel.pipeline and --parallel.schedule say what a pipeline is",
+    "optimizer.params.torch_adam": "the device decides: its fused one, where it has that",
+    "optimizer.params.fused": "the device decides: its fused one, where it has that",
+    "optimizer.legacy_fusion": "the device decides: its fused one, where it has that",
+    "log_level": "metrics are a live bar on a terminal and plain lines elsewhere",
 }
 """Keys that need no place in a recipe, and what is here instead."""

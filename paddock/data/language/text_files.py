@@ -116,12 +116,13 @@ class TextFiles:
 
 
 def _refusal(file: Input, bad: BadLine) -> DataError:
-    unit, kind = file.unit, "plain text" if file.is_text else "a Parquet table" if file.is_table else "JSON lines"
+    unit, kind = file.unit, file.kind
     renames = {"plain text": "it is JSON lines, name it .jsonl", "JSON lines": "it is plain text, name it .txt"}
     rename = f"; or, if {renames[kind]}" if kind in renames else ""
     return DataError(
         f"{file.name}, {unit} {bad.line}: {bad.reason}",
         why=f"by its name the file is {kind}",
-        fix=f"correct the {unit}{rename}; or make a corpus of the other {unit}s: paddock preprocess --on-error skip, "
+        fix=bad.other_key("--data.json-key")
+        + f"correct the {unit}{rename}; or make a corpus of the other {unit}s: paddock preprocess --on-error skip, "
         "which lists those that it leaves out",
     )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, cast
 
+from paddock.data.config import spreadsheet
 from paddock.data.preprocess import tables
 from paddock.errors import ConfigError, DataError, MachineError
 
@@ -62,6 +63,11 @@ class Input:
     def is_table(self) -> bool:
         """Whether it is a Parquet table, by its name: its rows are read as JSON lines."""
         return self.path.lower().endswith(tables.SUFFIX)
+
+    @property
+    def kind(self) -> str:
+        """What it is taken for, by its name."""
+        return "plain text" if self.is_text else "a Parquet table" if self.is_table else "JSON lines"
 
     @property
     def unit(self) -> str:
@@ -165,6 +171,8 @@ def open_input(source: Input, stopped: Callable[[], bool]) -> Iterator[OpenInput
 def check_readable(source: Input, keys: Sequence[str] = ("text",), flag: str = "--json-keys") -> None:
     """Raise now, before any work, if a file is no text, if a package for its kind is missing, or if a table has no
     columns of these names, which `flag` gives."""
+    if refusal := spreadsheet(source.path):
+        raise DataError(f"{source.name} is a table, by its name", why=refusal.why, fix=refusal.fix)
     if source.is_table:
         if source.is_stream:
             why = "a Parquet table is read from its end"

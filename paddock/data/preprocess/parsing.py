@@ -26,6 +26,12 @@ class BadLine:
 
     line: int
     reason: str
+    keys: tuple[str, ...] = ()
+    """Where the key is lacking that is read: those that have a text."""
+
+    def other_key(self, flag: str) -> str:
+        """How to say that one of them is meant."""
+        return f"name the key that has the text: {flag} {self.keys[0]}; or " if self.keys else ""
 
 
 @dataclass
@@ -61,7 +67,7 @@ def parse_lines(
                 for text in texts:
                     _check_control(text)
         except (ValueError, RecursionError) as problem:
-            documents.bad.append(BadLine(number, _explain(problem)))
+            documents.bad.append(BadLine(number, _explain(problem), getattr(problem, "keys", ())))
         else:
             for column, text in zip(documents.texts, texts, strict=True):
                 column.append(text)
@@ -122,7 +128,8 @@ def _texts_of(line: bytes, keys: Sequence[str]) -> list[str]:
     for key in keys:
         if key not in document:
             have = ", ".join(list(document)[:10]) or "none"
-            raise _Unusable(f'it has no key "{key}" (it has: {have})')
+            others = tuple(name for name, value in document.items() if isinstance(value, str) and name not in keys)
+            raise _Lacking(f'it has no key "{key}" (it has: {have})', others[:10])
         text = document[key]
         if not isinstance(text, str):
             raise _Unusable(f'"{key}" is {_kind(text)}, not a string')
@@ -161,6 +168,14 @@ def _kind(value: object) -> str:
 
 class _Unusable(ValueError):
     pass
+
+
+class _Lacking(_Unusable):
+    """An object without the key, and those of its keys that have a text."""
+
+    def __init__(self, reason: str, keys: tuple[str, ...]) -> None:
+        super().__init__(reason)
+        self.keys = keys
 
 
 class _ControlCharacter(_Unusable):

@@ -132,7 +132,9 @@ class _Run:
             first = encoded.bad[0]
             raise DataError(
                 f"{source.name}, {source.unit} {first.line}: {first.reason}",
-                fix=f"correct the {source.unit}, or leave such {source.unit}s out with --on-error skip, which lists "
+                why=f"by its name it is {source.kind}",
+                fix=first.other_key("--json-keys")
+                + f"correct the {source.unit}, or leave such {source.unit}s out with --on-error skip, which lists "
                 "them",
             )
         self._half_written = True

@@ -60,6 +60,10 @@ class EngineTokenizer(Tokenizer):
         return isinstance(self.engine.model, models.Unigram)
 
     @property
+    def algorithm(self) -> str:
+        return type(self.engine.model).__name__
+
+    @property
     def cuts_by_longest_match(self) -> bool:
         """Whether it is WordPiece."""
         from tokenizers import models

@@ -76,6 +76,15 @@ class Tokenizer(ABC):
         self.sentinel_ids = find_sentinels(self.id_of)
         """<extra_id_0>, <extra_id_1>, … in this order; empty if there are none."""
 
+    def __repr__(self) -> str:
+        special = ", ".join(f"{part} {name}" for part, name in self.special.items()) or "no special ones"
+        return f"<{self.algorithm} tokenizer of {self.vocab_size:,} tokens: {special}>"
+
+    @property
+    def algorithm(self) -> str:
+        """How it cuts texts, as the field calls it."""
+        return type(self).__name__.removesuffix("Tokenizer")
+
     @property
     @abstractmethod
     def vocab_size(self) -> int:

@@ -121,9 +121,9 @@ def check_fits(tokenizer: Tokenizer, vocab: int, *, parts: Collection[str] = (),
             )
     if len(tokenizer.sentinel_ids) < sentinels:
         raise ConfigError(
-            f"the tokenizer has {len(tokenizer.sentinel_ids)} sentinels",
+            f"the tokenizer has {len(tokenizer.sentinel_ids)} sentinels, which are too few",
             why=f"this task needs {sentinels}: <extra_id_0> to <extra_id_{sentinels - 1}>",
-            fix=f"set --tokenizer.extra-ids {sentinels}, with tokenizer.kind sentencepiece or wordpiece",
+            fix=f"set --tokenizer.extra-ids {max(sentinels, 100)}; a tokenizer in a file or folder has its own",
         )
 
 

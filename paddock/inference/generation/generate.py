@@ -16,6 +16,8 @@ from paddock.models.model import Model, evaluating
 
 OnToken = Callable[[int, int], bool | None]
 """Called with the number of the sequence and each of its tokens, as soon as there is one. True ends the sequence."""
+OnEnd = Callable[[int], None]
+"""Called with the number of a sequence that has its last token."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def generating(
     numbers: Sequence[int] | None = None,
     replica: Replica | None = None,
     logprobs: list[list[TokenLogprobs]] | None = None,
+    on_end: OnEnd | None = None,
 ) -> Iterator[None]:
     """The same, step by step: the new tokens are in `results`, how likely each of them was in `logprobs`, and all were
     told, whenever it gives way."""
@@ -69,7 +72,7 @@ def generating(
     room = room_for(model, prompts, options, limits, groups)
     with evaluating(model), packed_weights(model, room.slots):
         decoder = Decoder(model, room) if replica is None else ParallelDecoder(replica, room)
-        yield from writing(Generator(decoder), prompts, options, results, on_token, numbers, logprobs)
+        yield from writing(Generator(decoder), prompts, options, results, on_token, numbers, logprobs, on_end)
 
 
 def writing(
@@ -80,6 +83,7 @@ def writing(
     on_token: OnToken | None = None,
     numbers: Sequence[int] | None = None,
     logprobs: list[list[TokenLogprobs]] | None = None,
+    on_end: OnEnd | None = None,
 ) -> Iterator[None]:
     """The same, by a generator that has room for them."""
     copies = options.num_return_sequences
@@ -95,6 +99,8 @@ def writing(
             enough = [on_token(sequence, token) for token in event.tokens] if on_token is not None else []
             if any(enough) and not event.ended:
                 generator.end(event.request, event.sequence)
+            if on_end is not None and (event.ended or any(enough)):
+                on_end(sequence)
         yield
 
 

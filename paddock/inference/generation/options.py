@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from typing import Literal
 
+from paddock.arguments import check_type
 from paddock.errors import bad_value
 
 
@@ -74,6 +76,7 @@ class GenerationOptions:
 
         >>> GenerationOptions(max_new_tokens=20, temperature=0).check()
         """
+        self._check_types()
         if self.max_new_tokens < 1:
             raise bad_value("max_new_tokens", self.max_new_tokens, "nothing to generate", "at least 1")
         if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -104,6 +107,19 @@ class GenerationOptions:
             self._check_beams()
         else:
             self._check_no_beams()
+
+    def _check_types(self) -> None:
+        """Numbers of numpy's are numbers, too."""
+        for field in fields(self):
+            value, kind = getattr(self, field.name), str(field.type)
+            if value is None and field.default is not None:
+                raise bad_value(field.name, value, "it has to be something", "leave it out")
+            if field.name != "early_stopping":
+                is_whole = kind.startswith("int")
+                example = field.default or (5 if is_whole else 0.9)
+                check_type(field.name, value, Integral if is_whole else Real, fix=f"such as {field.name}={example}")
+            elif value not in (True, False, "never"):
+                raise bad_value(field.name, repr(value), "there is no such choice", 'True, False or "never"')
 
     def _check_greedy(self) -> None:
         for field in ("top_k", "top_p", "min_p", "typical_p"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypedDict
 
@@ -13,6 +13,9 @@ from paddock.inference.generation.prompts import check_tokenizer, check_writes, 
 from paddock.inference.generation.requests import TokenLogprobs
 from paddock.inference.generation.text_stream import StoppingText, WholeText
 from paddock.inference.trained import Trained, need_tokenizer
+
+OnStep = Callable[[int, int], None]
+"""Called after every step with how many sequences have ended, and how many tokens there are."""
 
 
 class LikelyToken(TypedDict):
@@ -73,15 +76,23 @@ class TextGenerator:
         return found
 
     def pieces(
-        self, prompts: Sequence[str], found: list[Continuation], numbers: Sequence[int] | None = None
+        self,
+        prompts: Sequence[str],
+        found: list[Continuation],
+        numbers: Sequence[int] | None = None,
+        on_step: OnStep | None = None,
     ) -> Iterator[tuple[int, str]]:
         """The number of a sequence and what has become certain of its text, as it comes; in the end all are `found`.
         `numbers` say which of all prompts these are."""
         copies = self._options.num_return_sequences
         texts = [self._text() for _ in range(len(prompts) * copies)]
         told: list[tuple[int, str]] = []
+        ended: list[int] = []
+        count = 0
 
         def on_token(sequence: int, token: int) -> bool:
+            nonlocal count
+            count += 1
             told.append((sequence, texts[sequence].push(token)))
             return texts[sequence].stopped
 
@@ -89,7 +100,9 @@ class TextGenerator:
         ids = prompt_ids(self._tokenizer, prompts, self.continues)
         logprobs: list[list[TokenLogprobs]] = [[] for _ in texts]
         how = (self._options, tokens, on_token, self._limits, numbers, self._replica, logprobs)
-        for _ in generating(self._model, ids, *how):
+        for _ in generating(self._model, ids, *how, on_end=ended.append):
+            if on_step is not None:
+                on_step(len(ended), count)
             yield from (piece for piece in told if piece[1])
             told.clear()
         yield from ((sequence, rest) for sequence, text in enumerate(texts) if (rest := text.finish()))

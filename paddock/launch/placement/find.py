@@ -17,6 +17,7 @@ from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.addresses import is_own, parse_addresses, position_of_this_machine, reachable
 from paddock.launch.placement.rank_table import RankTable, checked_rank_table, parse_range
 from paddock.launch.placement.slurm import nodes_left_alone, slurm_step
+from paddock.launch.quiet import import_torch_quietly
 
 FORMS = ("--node-ips", "--rank-table", "--simulate-nodes")
 WHOLE = re.compile(r"[0-9]{1,9}")
@@ -150,6 +151,7 @@ def located(options: LaunchOptions) -> LaunchOptions:
     """The options with this machine's place among the others, and the address at which all can meet."""
     if options.nnodes == 1:
         return replace(options, node_ips=None)
+    import_torch_quietly()  # it talks to the others
     if options.node_ips is not None:
         addresses = parse_addresses("--node-ips", options.node_ips)[: options.nnodes]
         position = position_of_this_machine("--node-ips", addresses)

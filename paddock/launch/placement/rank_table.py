@@ -17,6 +17,7 @@ from pydantic import Field
 
 from paddock.documents import Document, read_document
 from paddock.errors import ConfigError, DataError
+from paddock.files import nearest_path
 
 VERSION, COMPLETED = "1.0", "completed"
 LARGEST = 2**26
@@ -58,6 +59,9 @@ class RankTable(Document):
 
 def read_rank_table(path: Path) -> RankTable:
     """A table as it is in a file; what is wrong with it is another question."""
+    if not path.exists():
+        usual = "check the path; `paddock ranktable make` writes the table of a server"
+        raise DataError(f"there is no rank table {path}", fix=nearest_path(path) or usual)
     return read_document(path, RankTable, fix=AS_WRITTEN, max_bytes=LARGEST)
 
 

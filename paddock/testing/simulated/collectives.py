@@ -38,6 +38,9 @@ SEVERAL = {
 }
 """Several of those at once."""
 
+OPERATIONS = tuple(dist.ReduceOp.RedOpType.__members__.values())
+REDUCES = (dist.ReduceOp, dist.ReduceOp.RedOpType)
+
 
 class DeviceProcessGroup(dist.ProcessGroup):
     """A process group of the device's own library."""
@@ -67,6 +70,7 @@ class DeviceProcessGroup(dist.ProcessGroup):
         pass
 
     def barrier(self, opts: Any = None) -> Any:
+        self._device.collectives["barrier"] += 1
         return self._gloo.barrier() if opts is None else self._gloo.barrier(opts)
 
     def shutdown(self) -> None:
@@ -76,6 +80,7 @@ class DeviceProcessGroup(dist.ProcessGroup):
         self._gloo.abort()
 
     def _move(self, name: str, gloo_name: str, arguments: Any, outputs: Any) -> Any:
+        self._device.collectives[_kind(name, arguments)] += 1
         work = getattr(self._gloo, gloo_name)(*map(self._host, arguments))
         broken = name in self._device.settings.broken_collectives
         return _Broken(work, _leaves(self._host(outputs))) if broken else work
@@ -138,6 +143,16 @@ for _name, _gloo_name in SINGLE.items():
     setattr(DeviceProcessGroup, _name, _single(_name, _gloo_name))
 for _name, _gloo_name in SEVERAL.items():
     setattr(DeviceProcessGroup, _name, _several(_name, _gloo_name))
+
+
+def _kind(name: str, arguments: Any) -> str:
+    """A collective, what it makes of several numbers, if it makes one, and their type: `allreduce SUM float32`."""
+    given = [getattr(one, "reduceOp", one) for one in arguments]
+    made = [one for one in OPERATIONS if any(isinstance(what, REDUCES) and what == one for what in given)]
+    types = dict.fromkeys(
+        str(one.dtype).removeprefix("torch.") for one in _leaves(arguments) if isinstance(one, Tensor)
+    )
+    return " ".join([name, *(one.name for one in made), *types])
 
 
 def _leaves(value: Any) -> list[Tensor]:

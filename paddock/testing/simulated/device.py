@@ -51,6 +51,8 @@ class SimulatedDevice:
         self._chance = torch.Generator().manual_seed(0)
         self.host_reads: Counter[str] = Counter()
         """Reads of the device by the host, by operator: each waits until the device is through its queue."""
+        self.collectives: Counter[str] = Counter()
+        """What its library was asked for, by kind: `broadcast`, `allreduce SUM`."""
         self.waits = 0
         """How often the host waited for all of the device's work."""
 

@@ -7,6 +7,7 @@ not there: torch's dispatcher says so, or calls whatever stands in for it (`padd
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,7 +30,8 @@ OWN = ("_copy_from", "_copy_from_and_resize", "resize_", "record_stream")
 """Operators between host and device, or of the device alone."""
 TAKES_PLACES = ("index", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 """Operators that may be told by a tensor of the host which elements they mean."""
-
+DRAWING = ("native_dropout",)
+"""Operators that draw from a device's own generator without being given one."""
 SUMS = (
     *("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "convolution", "convolution_backward", "sum", "mean"),
     *("embedding_dense_backward", "index_add", "index_add_", "scatter_add", "scatter_add_"),
@@ -71,7 +73,7 @@ class Kernels:
         makes, draws = "device" in arguments, "generator" in arguments
         tensors = [place for place, one in enumerate(operator._schema.arguments) if str(one.type) == "Tensor"]
         written = [_written_argument(operator, returned) for returned in operator._schema.returns]
-        anywhere, reads = packet in TAKES_PLACES, packet in READING_OPERATORS
+        anywhere, reads, alone = packet in TAKES_PLACES, packet in READING_OPERATORS, packet in DRAWING
         disturbed = device.settings.nondeterministic > 0 and packet in SUMS
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -85,7 +87,8 @@ class Kernels:
             run = operator
             if any(isinstance(args[place], int | float) for place in tensors if place < len(args)):
                 run = operator.overloadpacket  # a number in place of a tensor: torch finds the overload for it
-            found = run(*map(_host, args), **{key: _host(value) for key, value in kwargs.items()})
+            with _drawing_from(device.generator_for(None)) if alone else nullcontext():
+                found = run(*map(_host, args), **{key: _host(value) for key, value in kwargs.items()})
             results = found if isinstance(found, tuple) else (found,)
             if device.injections is not None:
                 device.injections.apply(printed, results)
@@ -132,6 +135,18 @@ def overload(name: str) -> Any:
 def printed_name(name: str) -> str:
     """An operator without its overload, as torch prints it."""
     return f"aten.{name.partition('.')[0]}"
+
+
+@contextmanager
+def _drawing_from(generator: torch.Generator) -> Iterator[None]:
+    """What the host draws inside comes from this generator, and its own is left as it was."""
+    before = torch.get_rng_state()
+    torch.set_rng_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(torch.get_rng_state())
+        torch.set_rng_state(before)
 
 
 def _host(value: Any) -> Any:

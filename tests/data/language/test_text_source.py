@@ -326,7 +326,7 @@ def test_learning_words_reads_text_of_any_length_piece_by_piece(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("recipe", "said"),
-    [("bert/base-uncased", "the tokenizer has no cls token"), ("t5/base", "the tokenizer has no pad token")],
+    [("bert/base-uncased", "the tokenizer has no cls token"), ("t5/base", "the tokenizer has 0 sentinels")],
 )
 def test_a_tokenizer_without_what_the_task_needs(tmp_path: Path, recipe: str, said: str) -> None:
     """Before anything is made of the text."""

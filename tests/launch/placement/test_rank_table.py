@@ -143,7 +143,7 @@ def test_no_table_at_all(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(DataError):
         read_rank_table(path)
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="there is no rank table"):
         read_rank_table(tmp_path / "nowhere.json")
 
 
