@@ -286,7 +286,7 @@ def read_command(folder: Path) -> object:
 def _beside_commands() -> Files:
     """What the commands above name: a run, a rank table, hosts, another system's config."""
     tables = {
-        f"{name}.json": make_rank_table(host, [0, 1])
+        f"{name}.json": to_json(make_rank_table(host, [0, 1]).model_dump())
         for name, host in {"table": "10.0.0.1", "other": "10.0.0.2"}.items()
     }
     logged = [{"type": "LOG", "step": [step], "data": {"train.loss": 1 / step}, "elapsedtime": step} for step in (1, 2)]

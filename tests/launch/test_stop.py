@@ -109,7 +109,7 @@ def test_a_job_that_ends_at_once_has_said_that_it_heard(monkeypatch):
     ended, written = threading.Event(), []
 
     class Slow:
-        """A terminal that takes its time; at most until the request is closed."""
+        """A stream that takes its time; at most until the request is closed."""
 
         def write(self, text):
             ended.wait(0.5)
@@ -117,6 +117,9 @@ def test_a_job_that_ends_at_once_has_said_that_it_heard(monkeypatch):
 
         def flush(self):
             pass
+
+        def isatty(self):
+            return False
 
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(sys, "stderr", Slow())

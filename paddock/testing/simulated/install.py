@@ -100,15 +100,19 @@ def _check_gradients(device: SimulatedDevice) -> None:
 
 
 def adapter_for(name: str) -> DeviceAdapter:
-    """The adapter of the vendor's device that is played, or our own."""
+    """The adapter of the vendor's device that is played, or our own, which is known from then on."""
     if name == NAME and name not in device_names():
         register(ADAPTER)
     return adapter_named(name)
 
 
+def _played(name: str) -> DeviceAdapter:
+    return ADAPTER if name == NAME else adapter_named(name)
+
+
 def settings_for(name: str, **changes: Any) -> Settings:
     """What the adapter says of the device, and what else is told."""
-    adapter = adapter_for(name)
+    adapter = _played(name)
     told = {key: value for key, value in changes.items() if value is not None}
     return Settings(**{"float64": adapter.float64, "autocast": adapter.autocast, **told})
 
@@ -135,7 +139,7 @@ def simulated_device(
         nondeterministic=nondeterministic,
         count=count,
     )
-    adapter = adapter_for(name)
+    adapter = _played(name)
     assert adapter.package is not None, f"{name} is no plug-in's device"
     package = ModuleType(adapter.package)
     package.__spec__ = ModuleSpec(adapter.package, None)
@@ -164,7 +168,7 @@ def install_from(name: str, settings: str) -> None:
 def write_package(folder: Path, name: str = NAME, **changes: Any) -> None:
     """Make the package of a vendor's plug-in in a folder. With that folder on PYTHONPATH, every process of a job has
     the simulated device; `changes` are fields of `Settings`."""
-    adapter = adapter_for(name)
+    adapter = _played(name)
     assert adapter.package is not None, f"{name} is no plug-in's device"
     folder.mkdir(parents=True, exist_ok=True)
     settings = json.dumps(dataclasses.asdict(settings_for(name, **changes)))
