@@ -43,6 +43,8 @@ def read_table(path: str, keys: Sequence[str], first_row: int, size: int) -> Ite
     been read with them. ValueError or OSError where the table is damaged."""
     table = _open(path)
     rows = table.metadata.num_rows
+    if rows != (held := sum(table.metadata.row_group(number).num_rows for number in range(table.num_row_groups))):
+        raise ValueError(f"it says that it has {rows} rows, and its groups have {held}")
     done, lines, length = first_row, list[bytes](), 0
     for batch in _batches(table, keys, first_row, size):
         for line in _lines(batch, keys):
