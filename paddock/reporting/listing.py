@@ -129,7 +129,7 @@ def _runs_below(path: Path, deepest: int) -> Iterator[Path]:
         for name in names:
             try:
                 yield from _runs_below(path / name, deepest - 1)
-            except PermissionError:
+            except OSError:  # not ours to read, or gone meanwhile
                 continue
 
 

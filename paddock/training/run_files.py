@@ -6,6 +6,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from paddock.documents import Document, read_document
 from paddock.errors import DataError
 
@@ -44,8 +46,8 @@ def check_file(path: Path) -> None:
 class Processes(Document):
     """How many processes a run had."""
 
-    nproc_per_node: int = 1
-    nnodes: int = 1
+    nproc_per_node: int = Field(1, ge=1)
+    nnodes: int = Field(1, ge=1)
     threads: int | None = None
 
 
