@@ -33,52 +33,12 @@ REMARKS = ("note: ", "warning: ", "prepared ")
 """How lines begin that may be longer than a terminal is wide."""
 UNBROKEN = re.compile(r"`[^`]*`|\bpaddock [a-z][^;,]*")
 """What somebody may want to copy from an error: commands stay in one piece."""
-
-
 CELLS = re.compile(r"\s*(?:\S+(?: \S+)?\s{2,}){0,2}")
 """What stands before the value in a line of a page: one name or two, in columns."""
 
 
-class LastingStream:
-    """A text stream that is mute from the moment on at which its reader has gone. On a terminal, remarks are broken
-    between words."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_mute = False
-
-    def write(self, text: str) -> int:
-        words = text
-        if text.startswith(REMARKS) and self._stream.isatty():
-            words = broken_between_words(text, shutil.get_terminal_size().columns)
-        self._attempt(self._stream.write, words)
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        self.write("".join(lines))
-
-    def flush(self) -> None:
-        self._attempt(self._stream.flush)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def _attempt(self, action: Any, *arguments: str) -> None:
-        if self._is_mute:
-            return
-        try:
-            action(*arguments)
-        except OSError as error:
-            if error.errno not in READER_IS_GONE:
-                raise
-            self._is_mute = True
-            if is_ours():  # else its owner will meet the same error, and must decide himself
-                lead_nowhere(self._stream)
-
-
-class ResultStream:
-    """A text stream of results. What it cannot write is an error that has its name, and is met once: what the stream
-    still holds is thrown away."""
+class _GuardedStream:
+    """A text stream that decides for itself what becomes of what cannot be written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -95,6 +55,43 @@ class ResultStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    def _attempt(self, action: Any, *arguments: str) -> None:
+        """Do it, or what there is to be done instead."""
+        action(*arguments)
+
+
+class LastingStream(_GuardedStream):
+    """A text stream that is mute from the moment on at which its reader has gone. On a terminal, remarks are broken
+    between words."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._is_mute = False
+
+    def write(self, text: str) -> int:
+        words = text
+        if text.startswith(REMARKS) and self._stream.isatty():
+            words = broken_between_words(text, shutil.get_terminal_size().columns)
+        self._attempt(self._stream.write, words)
+        return len(text)
+
+    def _attempt(self, action: Any, *arguments: str) -> None:
+        if self._is_mute:
+            return
+        try:
+            action(*arguments)
+        except OSError as error:
+            if error.errno not in READER_IS_GONE:
+                raise
+            self._is_mute = True
+            if is_ours():  # else its owner will meet the same error, and must decide himself
+                lead_nowhere(self._stream)
+
+
+class ResultStream(_GuardedStream):
+    """A text stream of results. What it cannot write is an error that has its name, and is met once: what the stream
+    still holds is thrown away."""
 
     def _attempt(self, action: Any, *arguments: str) -> None:
         try:
