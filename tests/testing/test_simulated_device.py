@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from paddock.devices import adapter_named, probe, select
 from paddock.errors import MachineError
+from paddock.parallel import placement
 from paddock.testing.pool import ProcessPool
 from paddock.testing.simulated import Injection, name_modules, simulated_device
 
@@ -102,6 +103,26 @@ def draws_its_own_numbers(rank: int) -> None:
         assert copy.tolist() == [1.0, 1.0, 1.0]
 
 
+def copies_batches_ahead(rank: int) -> None:
+    """From page-locked memory, before anybody asks for the copy."""
+    copied: list[bool] = []
+    copy = placement.to_device
+
+    def watched(batch: Any, device: torch.device) -> dict[str, Tensor]:
+        copied.append(all(tensor.is_pinned() for tensor in batch.values()))
+        return copy(batch, device)
+
+    with simulated_device(NAME):
+        adapter, device = select(NAME), torch.device(NAME, 0)
+        placement.to_device = watched
+        try:
+            ready = placement.DeviceCopies(adapter, device).start({"tokens": torch.arange(3)})
+            assert copied == [True]
+        finally:
+            placement.to_device = copy
+        assert ready()["tokens"].tolist() == [0, 1, 2]
+
+
 def counts_reads(rank: int) -> None:
     with simulated_device(NAME) as device:
         x = torch.arange(4.0).to(NAME)
@@ -145,7 +166,15 @@ def casts_as_accelerators_do(rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "work", [is_a_device, has_its_own_memory, draws_its_own_numbers, counts_reads, casts_as_accelerators_do]
+    "work",
+    [
+        is_a_device,
+        has_its_own_memory,
+        draws_its_own_numbers,
+        copies_batches_ahead,
+        counts_reads,
+        casts_as_accelerators_do,
+    ],
 )
 def test_it_behaves_as_a_device(pool: ProcessPool, work: Any) -> None:
     pool.run(work)
