@@ -120,12 +120,15 @@ def _ours(parent: Path, prefix: str, suffix: str, make: Callable[[Path], None]) 
     while True:
         path = parent / f"{prefix}{os.urandom(8).hex()}{suffix}"
         make(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:  # until it is locked, somebody who sweeps takes it for one of the dead
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if path.exists():
             break
-        os.close(descriptor)  # somebody swept between our making and our locking it
+        os.close(descriptor)
     try:
         yield path
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock import files
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.errors import MachineError
 from paddock.files import atomic_write, replace_link, scratch_folder, shell_word, sweep, temporary_folder
@@ -115,6 +116,23 @@ def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(
     with scratch_folder():
         pass
     assert names(tmp_path) == ["result.json"]
+
+
+def test_who_sweeps_between_making_and_locking_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    make = files._make_file
+
+    def swept_once(path: Path) -> None:
+        make(path)
+        made.append(path)
+        if len(made) == 1:
+            sweep(tmp_path)
+            assert not path.exists()
+
+    monkeypatch.setattr(files, "_make_file", swept_once)
+    with atomic_write(tmp_path / "result.json") as stream:
+        stream.write("{}")
+    assert len(made) == 2 and names(tmp_path) == ["result.json"]
 
 
 def test_a_scratch_folder_is_for_its_user_alone() -> None:
