@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from paddock.alignment.comparison.logged import printable
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.names import DESCRIPTION, complete_checkpoints
-from paddock.config.aliases import take_recipe
+from paddock.config.flags.translation import take_recipe
 from paddock.config.load import read_values
 from paddock.documents import Document, Natural, read_document, shape_json
 from paddock.errors import ConfigError, DataError, UserError

@@ -1,9 +1,9 @@
-"""More flags of Megatron-LM: those beside `flags.py`'s, which are in most scripts. Each is mapped, told what happens
+"""More flags of Megatron-LM: those beside `tables.py`'s, which are in most scripts. Each is mapped, told what happens
 instead, or refused with the reason."""
 
 from __future__ import annotations
 
-from paddock.config.alias import (
+from paddock.config.flags.alias import (
     Alias,
     built_in,
     choice,

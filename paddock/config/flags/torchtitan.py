@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.config.alias import (
+from paddock.config.flags.alias import (
     Alias,
     built_in,
     choice,
@@ -15,7 +15,7 @@ from paddock.config.alias import (
     rename,
     switch,
 )
-from paddock.config.flags_megatron import (
+from paddock.config.flags.megatron import (
     BALANCED,
     CHECKPOINT_STEP,
     EIGHT_BITS,

@@ -4,10 +4,10 @@ and a length, and a DeepSpeed file beside all others."""
 from __future__ import annotations
 
 from paddock.checkpoint.config import FOLDER
-from paddock.config.alias import take, value_of
-from paddock.config.flags_elsewhere import DEEPSPEED_CONFIG
-from paddock.config.flags_megatron import CHECKPOINT_STEP, MUST_BE_THERE, POSITIONS, PRETRAINED, TOKENIZER_FLAGS
-from paddock.config.flags_torchtitan import ALL_OF_IT, DATASET, LOWEST
+from paddock.config.flags.alias import take, value_of
+from paddock.config.flags.elsewhere import DEEPSPEED_CONFIG
+from paddock.config.flags.megatron import CHECKPOINT_STEP, MUST_BE_THERE, POSITIONS, PRETRAINED, TOKENIZER_FLAGS
+from paddock.config.flags.torchtitan import ALL_OF_IT, DATASET, LOWEST
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, bad_value, did_you_mean
 from paddock.files import user_path

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.cli.arguments import RecipeCommand, parse_recipe_command
 from paddock.cli.main import run
-from paddock.config.flags import SYSTEMS
+from paddock.config.flags.tables import SYSTEMS
 from paddock.config.overrides import field_kinds
 from paddock.config.recipe import recipe_class
 from paddock.errors import ConfigError

@@ -1,9 +1,9 @@
-"""Flags and keys of DeepSpeed, LiBai and MindFormers. `flags.py` puts the tables together."""
+"""Flags and keys of DeepSpeed, LiBai and MindFormers. `tables.py` puts the tables together."""
 
 from __future__ import annotations
 
-from paddock.config.alias import Alias, built_in, choice, each, impossible, keep, no_meaning, rename, switch
-from paddock.config.flags_megatron import LESS_MEMORY, ON_HOST
+from paddock.config.flags.alias import Alias, built_in, choice, each, impossible, keep, no_meaning, rename, switch
+from paddock.config.flags.megatron import LESS_MEMORY, ON_HOST
 from paddock.errors import bad_value
 
 DEEPSPEED_CONFIG = "--deepspeed_config"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from paddock.cli.arguments import RecipeCommand, alias_page, parse_recipe_command
-from paddock.config.flags import MEGATRON, SYSTEMS, VIRTUAL_STAGE
+from paddock.config.flags.tables import MEGATRON, SYSTEMS, VIRTUAL_STAGE
 from paddock.config.load import load_recipe
 from paddock.config.overrides import field_kinds
 from paddock.errors import ConfigError

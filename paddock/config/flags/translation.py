@@ -1,4 +1,4 @@
-"""Translating the flags of the systems that users come from (`flags.py`), before anything is parsed.
+"""Translating the flags of the systems that users come from (`tables.py`), before anything is parsed.
 
 An alias becomes Paddock's own flags, so it means exactly what they mean.
 """
@@ -9,10 +9,12 @@ import re
 from collections.abc import Container
 from urllib.parse import urlsplit
 
-from paddock.config.alias import Alias, System
-from paddock.config.alias import take as _take
-from paddock.config.alias import value_of as _value_of
-from paddock.config.flags import (
+from paddock.config.flags.alias import Alias, System
+from paddock.config.flags.alias import take as _take
+from paddock.config.flags.alias import value_of as _value_of
+from paddock.config.flags.elsewhere import CONFIG_FLAGS
+from paddock.config.flags.megatron import VIRTUAL_STAGES
+from paddock.config.flags.tables import (
     AUTOCAST,
     DATASET_PATH,
     EPOCH,
@@ -23,9 +25,7 @@ from paddock.config.flags import (
     VIRTUAL_STAGE,
     data_folder,
 )
-from paddock.config.flags_elsewhere import CONFIG_FLAGS
-from paddock.config.flags_megatron import VIRTUAL_STAGES
-from paddock.config.flags_together import join_flags
+from paddock.config.flags.together import join_flags
 from paddock.config.load import find_recipe
 from paddock.config.overrides import field_kinds
 from paddock.config.recipe import Recipe
