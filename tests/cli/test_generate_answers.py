@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer

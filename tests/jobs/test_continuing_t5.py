@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.indexed.writer import IndexedWriter

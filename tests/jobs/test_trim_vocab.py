@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.indexed.writer import IndexedWriter

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paddock.checkpoint.matching import (
+from paddock.checkpoint.foreign.matching import (
     Matched,
     StoredWeight,
     by_canonical_name,
@@ -24,7 +24,7 @@ from paddock.checkpoint.matching import (
     match,
     names_that_differ,
 )
-from paddock.checkpoint.weight_files import (
+from paddock.checkpoint.foreign.weight_files import (
     COPY_AGAIN,
     MAX_JSON_BYTES,
     read_json,

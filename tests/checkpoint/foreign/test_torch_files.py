@@ -15,9 +15,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paddock.checkpoint.huggingface import load_weights
-from paddock.checkpoint.imagenet_example import read_imagenet_example
-from paddock.checkpoint.weight_files import open_weights
+from paddock.checkpoint.foreign.huggingface import load_weights
+from paddock.checkpoint.foreign.imagenet_example import read_imagenet_example
+from paddock.checkpoint.foreign.weight_files import open_weights
 from paddock.errors import DataError
 from paddock.models.layers.initialization import initialize
 from paddock.models.resnet.config import ResNetConfig

@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from paddock.checkpoint.foreign.weight_files import check_tensors, read_torch
 from paddock.checkpoint.tensors import OPTIMIZER, load_optimizer_state
-from paddock.checkpoint.weight_files import check_tensors, read_torch
 from paddock.documents import Document, shape_json
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from paddock.checkpoint.weight_files import StoredTensor, open_weights
+from paddock.checkpoint.foreign.weight_files import StoredTensor, open_weights
 from paddock.errors import ConfigError, DataError
 from paddock.models.config import ModelConfig, SampleShape
 from paddock.models.registry import family_named

@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from paddock.checkpoint.blocks import (
+from paddock.checkpoint.shards.blocks import (
     BlockReader,
     BlockWriter,
     DamagedCheckpoint,
@@ -44,7 +44,7 @@ from paddock.checkpoint.blocks import (
     damaged,
     instead_of,
 )
-from paddock.checkpoint.headers import MAX_ELEMENTS, Header, Size, encode_header, read_header
+from paddock.checkpoint.shards.headers import MAX_ELEMENTS, Header, Size, encode_header, read_header
 from paddock.devices import adapter_of
 from paddock.documents import Document, parse_document
 from paddock.errors import DataError

@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from paddock.checkpoint.headers import encode_header, num_bytes, read_header
+from paddock.checkpoint.shards.headers import encode_header, num_bytes, read_header
 from paddock.documents import Document, FileName, read_document
 from paddock.errors import DataError
 from paddock.files import atomic_write
