@@ -20,10 +20,10 @@ from paddock.jobs.attempt import Job, asked_of, begun_attempt, continues, kept_p
 from paddock.jobs.run_output import describe_metrics, peak_flops, show_beginning, show_end, sinks_of, summarize
 from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, with_free_threads, world_of
-from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.phases import is_main_process, phase, starting

@@ -16,13 +16,13 @@ import pytest
 from torch.distributed import TCPStore
 
 from paddock.errors import MachineError
-from paddock.launch import membership
 from paddock.launch.facts import flat
-from paddock.launch.membership import Launcher, join_job, tell_of_refusals
-from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.preflight import inspection
-from paddock.launch.reach import connection_error
+from paddock.launch.rendezvous import membership
+from paddock.launch.rendezvous.membership import Launcher, join_job, tell_of_refusals
+from paddock.launch.rendezvous.nodes import agreed
+from paddock.launch.rendezvous.reach import connection_error
 from paddock.parallel import rendezvous
 from paddock.parallel.rendezvous import connect_store, serve_store
 from paddock.testing.processes import reserved_port, wait_for

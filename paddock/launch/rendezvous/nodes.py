@@ -19,11 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddock.errors import MachineError, UserError
-from paddock.launch.council import SECONDS_TO_MEET
-from paddock.launch.keeper import Keeper, is_orphaned
-from paddock.launch.membership import join_job, tell_of_refusals
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
-from paddock.launch.reach import await_store
+from paddock.launch.rendezvous.council import SECONDS_TO_MEET
+from paddock.launch.rendezvous.keeper import Keeper, is_orphaned
+from paddock.launch.rendezvous.membership import join_job, tell_of_refusals
+from paddock.launch.rendezvous.reach import await_store
 from paddock.messages import error_from_json, error_to_json
 from paddock.parallel.rendezvous import await_name, connect_store, could_not_meet, is_own_address, listen
 from paddock.process import announced

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import ConfigError, DataError, MachineError, NumericsError, UserError
-from paddock.launch.council import BEATS_OF_LIFE, SECONDS_TO_MEET, Council, Ending, Orders, Policy, Word
+from paddock.launch.rendezvous.council import BEATS_OF_LIFE, SECONDS_TO_MEET, Council, Ending, Orders, Policy, Word
 from paddock.messages import error_from_json, error_to_json
 
 T = 10.0

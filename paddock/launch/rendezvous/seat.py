@@ -18,9 +18,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import MachineError, UserError, bad_value
-from paddock.launch.council import SECONDS_TO_MEET, Council, Ending, Orders, Policy, Word
-from paddock.launch.keeper import NODE, NODES, ORDERS, POLICY, SECONDS_BETWEEN_LOOKS
-from paddock.launch.membership import REFUSALS, SAME_COMMAND, differences, tell_of_refusals
+from paddock.launch.rendezvous.council import SECONDS_TO_MEET, Council, Ending, Orders, Policy, Word
+from paddock.launch.rendezvous.keeper import NODE, NODES, ORDERS, POLICY, SECONDS_BETWEEN_LOOKS
+from paddock.launch.rendezvous.membership import REFUSALS, SAME_COMMAND, differences, tell_of_refusals
 from paddock.messages import error_from_json
 from paddock.process import SECONDS_WITHOUT_A_WORD
 

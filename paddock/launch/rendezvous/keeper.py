@@ -2,7 +2,7 @@
 
 The store is not the launcher's own: when that one dies, the others still have a place to meet, and to hear what is to
 be done; when it is started again, it finds this process at its port, and joins. It goes when nobody is left who asks.
-`python -m paddock.launch.keeper` is handed the socket at which it is to listen.
+`python -m paddock.launch.rendezvous.keeper` is handed the socket at which it is to listen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from paddock.launch.council import SECONDS_TO_MEET, Council, Policy, Word
+from paddock.launch.rendezvous.council import SECONDS_TO_MEET, Council, Policy, Word
 from paddock.process import STOP_SIGNALS
 
 if TYPE_CHECKING:

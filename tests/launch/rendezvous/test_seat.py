@@ -10,11 +10,11 @@ import pytest
 from torch.distributed import TCPStore
 
 from paddock.errors import ConfigError, MachineError, UserError
-from paddock.launch.council import Ending, Policy, Word
-from paddock.launch.keeper import Keeper
-from paddock.launch.membership import join_job
 from paddock.launch.options import LaunchOptions
-from paddock.launch.seat import RemoteSeat, machine_lost
+from paddock.launch.rendezvous.council import Ending, Policy, Word
+from paddock.launch.rendezvous.keeper import Keeper
+from paddock.launch.rendezvous.membership import join_job
+from paddock.launch.rendezvous.seat import RemoteSeat, machine_lost
 from paddock.parallel.rendezvous import connect_store, listen
 from paddock.testing.processes import wait_for
 

@@ -15,10 +15,10 @@ import pytest
 from torch.distributed import TCPStore
 
 from paddock.errors import DataError, MachineError, UserError
-from paddock.launch import nodes
-from paddock.launch.membership import join_job
-from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
+from paddock.launch.rendezvous import nodes
+from paddock.launch.rendezvous.membership import join_job
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.parallel.rendezvous import serve_store
 
 Follow = Callable[[int, str], object]
@@ -101,7 +101,7 @@ def test_the_others_hear_that_machine_0_has_gone(tmp_path: Path) -> None:
     code = f"""
 import time
 from pathlib import Path
-from paddock.launch.nodes import agreed
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.launch.options import LaunchOptions
 def decide():
     Path({str(deciding)!r}).touch()

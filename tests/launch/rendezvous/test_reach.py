@@ -14,11 +14,11 @@ from torch.distributed import TCPStore
 
 from paddock.errors import MachineError
 from paddock.jobs.doctor import diagnose_job
-from paddock.launch import nodes, reach
-from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.preflight import inspection
-from paddock.launch.reach import await_store, greet
+from paddock.launch.rendezvous import nodes, reach
+from paddock.launch.rendezvous.nodes import agreed
+from paddock.launch.rendezvous.reach import await_store, greet
 from paddock.parallel.rendezvous import serve_store
 from paddock.testing.processes import reserved_port
 
