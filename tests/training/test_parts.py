@@ -24,8 +24,8 @@ from paddock.parallel import gradient_norm as gradient_norm_module
 from paddock.parallel.config import Layout, RecomputeMode
 from paddock.parallel.gradient_norm import scale_gradients, squared_norm
 from paddock.parallel.mesh import Mesh
+from paddock.parallel.pipeline.stage import Stage
 from paddock.parallel.seeds import seed_step
-from paddock.parallel.stage import Stage
 from paddock.parallel.world import World
 from paddock.training import compilation
 from paddock.training import optimizer as optimizer_module

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from paddock.models.layers.initialization import Initial
 from paddock.models.model import Batch, Carry, Model
-from paddock.parallel.schedules import BEGIN, FINISH
-from paddock.parallel.stage import Blueprint, prune
+from paddock.parallel.pipeline.schedules import BEGIN, FINISH
+from paddock.parallel.pipeline.stage import Blueprint, prune
 
 
 class Odd(Model):

@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
+from paddock.parallel.pipeline.schedules import balanced, default_count, stages_of, units_of
 
 
 def loads(assignment: list[int], costs: list[float]) -> list[float]:

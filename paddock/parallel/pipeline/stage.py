@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from paddock.parallel.config import RecomputeMode
+from paddock.parallel.pipeline.schedules import BEGIN, FINISH
 from paddock.parallel.recompute import recomputed
-from paddock.parallel.schedules import BEGIN, FINISH
 
 Batch = Mapping[str, Tensor]
 

@@ -18,8 +18,8 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 
 from paddock.parallel.config import ScheduleName
 from paddock.parallel.mesh import PIPELINE, Mesh
-from paddock.parallel.schedules import ENGINE_NAMES, FOLDED, LOOPED
-from paddock.parallel.stage import Batch, CarrySpec, Stage
+from paddock.parallel.pipeline.schedules import ENGINE_NAMES, FOLDED, LOOPED
+from paddock.parallel.pipeline.stage import Batch, CarrySpec, Stage
 
 
 class Pipeline:

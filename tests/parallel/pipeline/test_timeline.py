@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from paddock.parallel.config import ScheduleName
-from paddock.parallel.schedules import bubble_fraction, default_count
+from paddock.parallel.pipeline.schedules import bubble_fraction, default_count
 
 
 @pytest.mark.parametrize(("pipeline", "micro_batches"), [(2, 2), (2, 8), (4, 8), (8, 24)])
