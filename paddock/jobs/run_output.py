@@ -12,7 +12,7 @@ from paddock.config.rules import Arithmetic
 from paddock.files import shell_word
 from paddock.launch.environment import process_counts
 from paddock.launch.options import LaunchOptions
-from paddock.training.run_files import LOG, METRICS
+from paddock.training.run_directory.files import LOG, METRICS
 
 if TYPE_CHECKING:
     from paddock.planning.footprint import Footprint

@@ -21,8 +21,8 @@ from paddock.telemetry import format as show
 from paddock.telemetry.jsonl import ATTEMPT, AttemptBegins, read_tail
 from paddock.telemetry.logfile import general
 from paddock.telemetry.records import Record, metrics_of
-from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, LARGEST, METRICS, read_environment
-from paddock.training.run_lock import LOCK, Holder, is_held
+from paddock.training.run_directory.files import ATTEMPTS, CONFIG, ENVIRONMENT, LARGEST, METRICS, read_environment
+from paddock.training.run_directory.lock import LOCK, Holder, is_held
 
 State = Literal["running", "done", "stopped", "failed", "never began", "damaged"]
 STATES: tuple[State, ...] = get_args(State)

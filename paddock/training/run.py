@@ -35,10 +35,10 @@ from paddock.tasks.registry import build_task
 from paddock.tasks.task import Prepared, Task
 from paddock.training.callbacks import Callback, callbacks_named
 from paddock.training.compilation import compile_units
-from paddock.training.ema import ExponentialMovingAverage
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.ema import ExponentialMovingAverage
+from paddock.training.optimization.optimizer import build_optimizer
+from paddock.training.optimization.schedule import in_steps, learning_rate, period
 from paddock.training.precision import LossScale, autocast_for
-from paddock.training.schedule import in_steps, learning_rate, period
 from paddock.training.step import TrainingStep
 from paddock.versions import versions
 

@@ -22,7 +22,7 @@ from paddock.parallel.pipeline.stage import Batch
 from paddock.parallel.seeds import seed_step
 from paddock.parallel.world import World
 from paddock.training.numerics import explain, most_telling
-from paddock.training.optimizer import set_learning_rate
+from paddock.training.optimization.optimizer import set_learning_rate
 from paddock.training.precision import LossScale
 from paddock.training.replay.replay import Replay, corruption_error
 

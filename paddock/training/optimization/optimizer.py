@@ -10,8 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from paddock.devices import adapter_of
-from paddock.training.adafactor import Adafactor
 from paddock.training.config import OptimizerConfig
+from paddock.training.optimization.adafactor import Adafactor
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> Optimizer:

@@ -13,7 +13,7 @@ from paddock.checkpoint.tensors import tensors_of
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2
 from paddock.models.layers.initialization import initialize
-from paddock.training.ema import ExponentialMovingAverage
+from paddock.training.optimization.ema import ExponentialMovingAverage
 
 
 def test_the_average_follows_the_weights() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddock.training.config import ScheduleConfig
-from paddock.training.schedule import learning_rate, warmup_steps
+from paddock.training.optimization.schedule import learning_rate, warmup_steps
 
 
 @pytest.mark.parametrize(

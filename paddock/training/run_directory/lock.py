@@ -22,7 +22,7 @@ from pathlib import Path
 from paddock.documents import Document, read_document
 from paddock.errors import ConfigError, DataError, MachineError
 from paddock.files import disk_errors
-from paddock.training.run_files import LOCK, check_file
+from paddock.training.run_directory.files import LOCK, check_file
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """What file systems say that know no locks."""

@@ -21,9 +21,9 @@ from paddock.cli.main import run
 from paddock.errors import ConfigError, MachineError
 from paddock.files import atomic_write
 from paddock.testing.tiny import TINY, losses
-from paddock.training import run_directory
-from paddock.training.run_directory import begin_attempt, new_run_dir
-from paddock.training.run_lock import joined, locked
+from paddock.training.run_directory import directory as run_directory
+from paddock.training.run_directory.directory import begin_attempt, new_run_dir
+from paddock.training.run_directory.lock import joined, locked
 
 SMALL = [*TINY, "--data.source", "synthetic", "--tokenizer.kind", "none", "--evaluate.every", "None", "--steps", "1"]
 
@@ -72,7 +72,7 @@ def elsewhere(path: Path, action: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock, until it is killed."""
     code = (
         "import sys\nfrom contextlib import ExitStack\nfrom pathlib import Path\n"
-        "from paddock.training.run_lock import joined, locked\n"
+        "from paddock.training.run_directory.lock import joined, locked\n"
         f"path = Path(sys.argv[1])\nwith ExitStack() as stack:\n    {action}\n    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
     )

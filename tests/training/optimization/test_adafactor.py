@@ -14,9 +14,9 @@ from paddock.errors import ConfigError
 from paddock.planning.footprint import footprint
 from paddock.testing.host_reads import HostReads, accelerated
 from paddock.testing.layouts import small_t5, this_world
-from paddock.training.adafactor import Adafactor
 from paddock.training.config import OptimizerConfig, ScheduleConfig
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.adafactor import Adafactor
+from paddock.training.optimization.optimizer import build_optimizer
 from paddock.training.run import engine_for
 
 

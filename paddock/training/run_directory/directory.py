@@ -24,7 +24,7 @@ from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, disk_errors
 from paddock.inference.trained import write_classes
 from paddock.telemetry.jsonl import metrics_of, read_metrics
-from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, METRICS, check_files
+from paddock.training.run_directory.files import ATTEMPTS, CONFIG, ENVIRONMENT, METRICS, check_files
 from paddock.versions import versions
 
 if TYPE_CHECKING:
