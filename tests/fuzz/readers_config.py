@@ -40,8 +40,8 @@ from paddock.launch.starters.hostfile import read_hosts
 from paddock.testing.corpora import write_raw_corpus
 from paddock.zoo.cases import as_flags
 from paddock.zoo.contribution import Contribution
+from paddock.zoo.lint.requirements import check_requirements
 from paddock.zoo.model_file import find_place, read_cases
-from paddock.zoo.requirements import check_requirements
 
 BASE = """\
 task: language_modeling

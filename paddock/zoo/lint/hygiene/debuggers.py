@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paddock.zoo.hygiene.sources import Source
+from paddock.zoo.lint.hygiene.sources import Source
 
 DEBUGGERS = (
     *("pdb", "ipdb", "pudb", "rpdb", "wdb", "web_pdb", "remote_pdb", "bdb"),

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from paddock.zoo.hygiene.sources import Source
+from paddock.zoo.lint.hygiene.sources import Source
 
 ROOTS = "home|root|Users|data|datasets?|mnt|media|workspace|workdir|opt|srv|var|tmp|usr|etc|nfs|share|softwares"
 EVERYWHERE = r"(?!(?:dev|proc|sys|bin)/?$|dev/(?:null|std|shm|fd|tty|zero|u?random)|proc/|sys/|bin/|usr/bin/env)"

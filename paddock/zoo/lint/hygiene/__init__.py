@@ -3,6 +3,6 @@
 Found in the text of files alone; nothing of them is run.
 """
 
-from paddock.zoo.hygiene.check import CHECK, check_hygiene
+from paddock.zoo.lint.hygiene.check import CHECK, check_hygiene
 
 __all__ = ["CHECK", "check_hygiene"]

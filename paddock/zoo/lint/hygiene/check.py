@@ -9,9 +9,9 @@ from pathlib import Path
 from paddock.versions import Form, secret_in_bytes, secrets_in
 from paddock.zoo.contribution import Contribution, parse_python
 from paddock.zoo.findings import Finding, failed, passed_unless
-from paddock.zoo.hygiene.debuggers import debuggers_in
-from paddock.zoo.hygiene.paths import paths_in
-from paddock.zoo.hygiene.sources import Kind, Source, kind_of, sources_of, text_of
+from paddock.zoo.lint.hygiene.debuggers import debuggers_in
+from paddock.zoo.lint.hygiene.paths import paths_in
+from paddock.zoo.lint.hygiene.sources import Kind, Source, kind_of, sources_of, text_of
 
 CHECK = "hygiene"
 FORMS: dict[Kind, Form] = {"commands": "command", "dockerfile": "command", "settings": "setting"}

@@ -15,8 +15,8 @@ from packaging.version import Version
 from paddock.errors import DataError
 from paddock.zoo.contribution import Contribution
 from paddock.zoo.findings import Finding
-from paddock.zoo.package_index import IndexUnreachable, PackageIndex, Release, releases_on
-from paddock.zoo.requirements import check_requirements
+from paddock.zoo.lint.package_index import IndexUnreachable, PackageIndex, Release, releases_on
+from paddock.zoo.lint.requirements import check_requirements
 
 JSON = '{"files": [{"filename": "seen-1.0.tar.gz"}, {"filename": "seen-1.5-py3-none-any.whl"}, \
 {"filename": "seen-2.0-py3-none-any.whl", "yanked": "broken"}, {"filename": "seen.txt"}]}'

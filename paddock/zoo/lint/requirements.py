@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from paddock.zoo.contribution import Contribution
 from paddock.zoo.findings import Finding, failed, passed_unless
-from paddock.zoo.package_index import IndexUnreachable, Release
+from paddock.zoo.lint.package_index import IndexUnreachable, Release
 
 CHECK, FILE = "requirements", "requirements.txt"
 COMMIT = re.compile(r"@[0-9a-f]{40}(#|$)")
