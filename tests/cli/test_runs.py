@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.testing.run_directories import MadeRun, falling
+from paddock.testing.samples.run_directories import MadeRun, falling
 from paddock.training.run_directory.lock import locked
 
 

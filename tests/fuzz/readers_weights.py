@@ -29,7 +29,7 @@ from paddock.models.gpt2.config import GPT2Config
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
 from paddock.models.resnet.config import ResNetConfig
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 SMALL: dict[str, Any] = {"layers": 1, "hidden": 8, "heads": 2, "vocab": 12, "context": 8}
 STEP = "run/checkpoints/step-00000003"

@@ -17,7 +17,7 @@ from paddock.data.tokenizers.load import Tokenizer, load_tokenizer
 from paddock.models.layers.initialization import initialize
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
-from paddock.testing.texts import train_sentencepiece
+from paddock.testing.samples.texts import train_sentencepiece
 
 Captured = pytest.CaptureFixture[str]
 VOCAB = 330

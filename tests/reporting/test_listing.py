@@ -17,7 +17,7 @@ from paddock.errors import ConfigError, DataError
 from paddock.reporting.details import look_at
 from paddock.reporting.listing import describe_run, find_runs, named_run
 from paddock.streams import let_every_text_pass
-from paddock.testing.run_directories import MadeRun, falling
+from paddock.testing.samples.run_directories import MadeRun, falling
 from paddock.training.run_directory.lock import holder_of, is_held, locked
 
 
