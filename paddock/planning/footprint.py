@@ -18,7 +18,7 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import TENSOR, Mesh
 from paddock.parallel.pipeline.schedules import bubble_fraction, units_of
 from paddock.parallel.placement import local
-from paddock.telemetry.cards import ProcessRow, draw_layout
+from paddock.telemetry.screen.cards import ProcessRow, draw_layout
 from paddock.training.config import OptimizerConfig
 
 FLOAT32 = 4

@@ -4,7 +4,8 @@ Reading: safetensors and torch's own files, whole or in shards. Both are mapped 
 for is not read. Which names and shapes a model needs is not known here.
 
 Writing: safetensors, in as many files as a limit asks for. The library can only write tensors that all lie in memory at
-once, which for translated weights would be a second copy of the model. The format is small and frozen: `headers.py`.
+once, which for translated weights would be a second copy of the model. The format is small and frozen:
+`shards/headers.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from paddock.phases import phase
-from paddock.telemetry.console import ConsoleSink, Sparkline
+from paddock.telemetry.screen.console import ConsoleSink, Sparkline
 from paddock.telemetry.stream import Value
 
 METRICS: dict[str, Value] = {

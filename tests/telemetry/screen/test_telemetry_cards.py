@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from paddock.telemetry.cards import ProcessRow, draw_layout, end_card, run_card
+from paddock.telemetry.screen.cards import ProcessRow, draw_layout, end_card, run_card
 
 ROWS = [("model", "gpt2, 3.1M parameters"), ("run", "runs/" + "long-name/" * 10)]
 COMMAND = 'paddock generate runs/gpt2-tiny-20260101-120000 --prompt "The [import] statement" --max-new-tokens 40'

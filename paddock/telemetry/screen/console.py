@@ -20,9 +20,9 @@ from rich.text import Text
 from paddock.phases import LINE_EVERY, current, over, shown_elsewhere
 from paddock.telemetry import format
 from paddock.telemetry.logfile import LineFormatter
-from paddock.telemetry.long_steps import LongSteps
+from paddock.telemetry.screen.long_steps import LongSteps
+from paddock.telemetry.screen.terminal import is_interactive, print_line, stderr_console
 from paddock.telemetry.stream import NOTHING, Step, Value
-from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
 
 _SHORT = {"grad_norm": "grad", "step_time": "step", "data_time": "data", "memory": "mem"}
 _BLOCKS = "▁▂▃▄▅▆▇█"

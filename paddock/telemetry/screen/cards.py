@@ -13,7 +13,7 @@ from rich.text import Text
 
 from paddock.phases import over
 from paddock.telemetry import format as show
-from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
+from paddock.telemetry.screen.terminal import is_interactive, print_line, stderr_console
 
 Row = tuple[str, str | Callable[[int | None], str]]
 """A name and a value, or what makes the value for so many columns; without a number there is room enough."""

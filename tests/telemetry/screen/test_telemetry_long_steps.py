@@ -6,7 +6,7 @@ import pytest
 
 from paddock.activity import FORWARD, Activities
 from paddock.phases import phase
-from paddock.telemetry.long_steps import LongSteps
+from paddock.telemetry.screen.long_steps import LongSteps
 
 
 class Watched:

@@ -8,8 +8,8 @@ import io
 import pytest
 from rich.console import Console
 
-from paddock.telemetry import terminal as module
-from paddock.telemetry.terminal import byte_progress_bar, print_line, progress_bar, stderr_console
+from paddock.telemetry.screen import terminal as module
+from paddock.telemetry.screen.terminal import byte_progress_bar, print_line, progress_bar, stderr_console
 
 
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
