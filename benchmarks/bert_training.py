@@ -60,7 +60,7 @@ def huggingface(steps: int, tuned: bool) -> Result:
 def paddock(steps: int) -> Result:
     import torch
 
-    from paddock.training.optimizer import build_optimizer
+    from paddock.training.optimization.optimizer import build_optimizer
 
     recipe, model = our_model()
     model.train()

@@ -27,7 +27,7 @@ from paddock.models.layers.initialization import initialize
 from paddock.models.model import Model
 from paddock.models.registry import build_model, example_batch
 from paddock.testing.simulated import Injection, name_modules, simulated_device
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 
 WRONG = ("aten.addmm", "aten.gelu", "aten.mm")
 """Operators of the simulated device, each wrong by a thousandth."""

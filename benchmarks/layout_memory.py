@@ -24,7 +24,7 @@ from paddock.parallel.config import Layout, ParallelConfig
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import build_mesh
 from paddock.parallel.placement import local
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 
 SEQUENCE = 1024
 

@@ -165,7 +165,7 @@ class Trainer:
         check_type("do_finetune", do_finetune, bool)
         check_checkpoint("resume_or_finetune_from_checkpoint", resume_or_finetune_from_checkpoint)
         from paddock.jobs.train import train
-        from paddock.training.run_directory import outcome_of
+        from paddock.training.run_directory.directory import outcome_of
 
         source = resume_or_finetune_from_checkpoint
         recipe, run_dir = self.recipe, self.run_dir

@@ -12,7 +12,7 @@ from paddock.cli.main import VERBS
 
 ROOT = Path(paddock.__file__).parent
 MAY_PRINT = ("cli", "telemetry", "testing")
-MOST_FILES = 20
+MOST_FILES = 17
 """About 15 is the aim; a folder beyond this wants to be two."""
 
 
@@ -45,7 +45,11 @@ def test_printing_is_found(line: str) -> None:
 
 def test_no_folder_has_too_many_doors() -> None:
     verbs = {ROOT / "cli" / f"{verb.replace('-', '_')}.py" for verb in VERBS}  # a file each: as many as there are
-    sizes = {folder: len({*folder.glob("*.py")} - verbs) for folder in ROOT.rglob("*") if folder.is_dir()}
+    sizes = {
+        folder: len({*folder.glob("*.py")} - verbs - {folder / "__init__.py"})
+        for folder in ROOT.rglob("*")
+        if folder.is_dir()
+    }
     crowded = {str(folder.relative_to(ROOT)): size for folder, size in sizes.items() if size > MOST_FILES}
     assert crowded == {}
 
@@ -94,7 +98,7 @@ def test_only_a_family_knows_what_is_special_about_it() -> None:
     found = {
         str(path.relative_to(ROOT)): lines
         for path in ROOT.rglob("*.py")
-        if not {"models", "foreign"} & {*path.relative_to(ROOT).parts}
+        if not {ROOT / "models", ROOT / "config" / "foreign"} & {*path.parents}
         if (lines := choices_by_family(path.read_text(encoding="utf-8")))
     }
     assert found == {}

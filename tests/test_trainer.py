@@ -13,7 +13,7 @@ import pytest
 from paddock import Trainer
 from paddock.cli.main import run
 from paddock.errors import ConfigError, DataError
-from paddock.testing.texts import write_squad
+from paddock.testing.samples.texts import write_squad
 from paddock.training.callbacks import Callback
 from paddock.training.run import TrainingRun
 

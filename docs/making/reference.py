@@ -26,7 +26,7 @@ from paddock import errors
 from paddock.cli.completion import all_commands
 from paddock.cli.main import INTERRUPTED, VERBS, run
 from paddock.cli.mirror import documentation
-from paddock.config.flags import SYSTEMS
+from paddock.config.flags.tables import SYSTEMS
 from paddock.config.overrides import union_members
 from paddock.config.recipe import Recipe
 from paddock.models.registry import config_class, family_names

@@ -18,7 +18,7 @@ from paddock.parallel.engine import Engine
 from paddock.parallel.world import World
 from paddock.tasks.task import Batch, Task
 from paddock.training.feed import StepFeed
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 from paddock.training.precision import LossScale
 from paddock.training.run import chosen_products, engine_for, rate_for
 from paddock.training.step import TrainingStep

@@ -17,7 +17,7 @@ from paddock.parallel.placement import to_device
 from paddock.parallel.world import World
 from paddock.tasks.registry import task_class
 from paddock.training.compilation import compile_units
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 from paddock.training.precision import LossScale
 from paddock.training.run import engine_for, rate_for
 from paddock.training.step import TrainingStep

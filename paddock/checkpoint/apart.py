@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paddock.checkpoint.blocks import FileRecord
+from paddock.checkpoint.shards.blocks import FileRecord
 from paddock.errors import DataError
 from paddock.files import disk_errors
 

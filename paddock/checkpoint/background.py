@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paddock.checkpoint.shards import Key, Piece
+from paddock.checkpoint.shards.pieces import Key, Piece
 
 Write = Callable[[dist.ProcessGroup | None, list[Piece]], None]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from paddock.checkpoint.blocks import FileRecord
+from paddock.checkpoint.shards.blocks import FileRecord
 from paddock.documents import Document, FileName
 from paddock.errors import DataError, UserError
 from paddock.models.config import ModelConfig

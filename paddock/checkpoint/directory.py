@@ -13,7 +13,6 @@ from torch import Tensor
 
 from paddock.checkpoint import apart
 from paddock.checkpoint.background import BackgroundWriter
-from paddock.checkpoint.blocks import DamagedCheckpoint
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.names import (
     complete_checkpoints,
@@ -23,7 +22,8 @@ from paddock.checkpoint.names import (
     remove_partial,
     restore_replaced,
 )
-from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.shards.blocks import DamagedCheckpoint
+from paddock.checkpoint.shards.pieces import Piece
 from paddock.checkpoint.storage import describe_checkpoint, plan_pieces, run_together, save_pieces
 from paddock.errors import DataError
 from paddock.files import disk_errors, nearest_path, replace_link, user_path

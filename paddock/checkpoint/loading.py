@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paddock.checkpoint.description import saved_model
-from paddock.checkpoint.matching import IncompatibleKeys, check_settings, check_size, check_sizes
+from paddock.checkpoint.foreign.matching import IncompatibleKeys, check_settings, check_size, check_sizes
 from paddock.checkpoint.storage import check_names, describe_checkpoint, read_tensors, saved_tensors
 from paddock.checkpoint.tensors import (
     EMA,

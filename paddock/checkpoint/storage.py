@@ -26,10 +26,10 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
 from paddock.checkpoint import apart
-from paddock.checkpoint.blocks import DamagedCheckpoint, damaged, instead_of
 from paddock.checkpoint.description import OF_NO_RUN, CheckpointFiles, Description
 from paddock.checkpoint.names import DESCRIPTION, PARTIAL, REPLACED, is_checkpoint, remove_checkpoint
-from paddock.checkpoint.shards import Piece, PieceCollector, ShardReader, write_pieces
+from paddock.checkpoint.shards.blocks import DamagedCheckpoint, damaged, instead_of
+from paddock.checkpoint.shards.pieces import Piece, PieceCollector, ShardReader, write_pieces
 from paddock.documents import Document, parse_document, read_text, shape_json
 from paddock.errors import DataError, UserError
 from paddock.files import atomic_write, disk_errors, sync_directory, sync_tree

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adafactor, Adam, Optimizer
 
-from paddock.checkpoint.blocks import damaged
+from paddock.checkpoint.shards.blocks import damaged
 from paddock.parallel.placement import mean_like
 
 MODEL = "model."

@@ -162,7 +162,7 @@ def layers(arguments: list[str]) -> None:
     options = command.options
     with starting(command.launch.node_rank):
         from paddock.jobs.align import align_layers
-        from paddock.telemetry.terminal import progress_bar
+        from paddock.telemetry.screen.terminal import progress_bar
 
     with progress_bar("align", visible=True) as on_part:
         found = align_layers(
@@ -187,7 +187,7 @@ def record(arguments: list[str]) -> None:
         raise bad_value("processes", count, "a record is of what one device computes", "leave out --nproc-per-node")
     with starting():
         from paddock.jobs.align import record_layers
-        from paddock.telemetry.terminal import progress_bar
+        from paddock.telemetry.screen.terminal import progress_bar
 
     with progress_bar("record", visible=True) as on_part:
         size = record_layers(command.name, command.recipe, options.reference, options.output, on_part)

@@ -17,8 +17,8 @@ import tyro
 from paddock.cli.mirror import mirror, plain
 from paddock.cli.refusals import Page, in_our_words
 from paddock.cli.sections import HELP_FLAGS, asked_section, section_page
-from paddock.config.aliases import alias_flags, take_recipe, translate
-from paddock.config.flags import SYSTEMS
+from paddock.config.flags.tables import SYSTEMS
+from paddock.config.flags.translation import alias_flags, take_recipe, translate
 from paddock.config.foreign.overriding import take_overrides
 from paddock.config.load import foreign_config, load_foreign, load_recipe, load_without_validation, recipe_names
 from paddock.config.overrides import normalise

@@ -78,7 +78,7 @@ def measure_beside(recipe: Recipe, peer: str, chosen: BenchmarkConfig, as_json: 
     """Measure and print."""
     with starting():
         from paddock.jobs.benchmark import compare
-        from paddock.telemetry.terminal import progress_bar
+        from paddock.telemetry.screen.terminal import progress_bar
 
         measurement = chosen.measurement(warmup=2, iterations=8)
     with progress_bar("compare", visible=True) as on_turn:

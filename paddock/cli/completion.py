@@ -13,7 +13,7 @@ import tyro
 from paddock.cli.arguments import parse
 from paddock.cli.known_flags import Flag, flags_of, words_of
 from paddock.cli.mirror import mirror
-from paddock.config.flags import SYSTEMS
+from paddock.config.flags.tables import SYSTEMS
 from paddock.config.load import MODEL_ALIASES, load_without_validation, recipe_names
 from paddock.config.recipe import Recipe
 from paddock.launch.options import LaunchOptions

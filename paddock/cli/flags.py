@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from paddock.cli.arguments import HELP_FLAGS, alias_page, parse, room_in_terminal
 from paddock.cli.mirror import documentation
-from paddock.config.flags import SYSTEMS
+from paddock.config.flags.tables import SYSTEMS
 from paddock.config.foreign import idle_keys
 from paddock.config.load import load_without_validation
 from paddock.config.recipe import Recipe

@@ -144,7 +144,7 @@ def _job(options: GenerateOptions) -> TextJob:
 
 def _print_texts(texts: Iterable[Continuation], live: bool) -> None:
     """One behind the other; what was shown while it was written is there already."""
-    from paddock.telemetry.terminal import for_terminal
+    from paddock.telemetry.screen.terminal import for_terminal
 
     for number, text in enumerate(texts):
         if not live:
@@ -159,7 +159,7 @@ def _likely(one: LikelyToken) -> str:
 
 def _print_json(texts: Iterable[Continuation]) -> None:
     """A list, one text at a time: there may be many."""
-    from paddock.telemetry.terminal import for_terminal
+    from paddock.telemetry.screen.terminal import for_terminal
 
     opening = "["
     for text in texts:

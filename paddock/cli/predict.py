@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
     with ExitStack() as stack:
         with phase("loading the model", at_once=True):
             from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
-            from paddock.telemetry.terminal import progress_bar
+            from paddock.telemetry.screen.terminal import progress_bar
 
             if options.output is not None:
                 check_output(options.output)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import BaseModel
 
 from paddock.cli.mirror import documentation, metavar_of
-from paddock.config.aliases import alias_flags
+from paddock.config.flags.translation import alias_flags
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, did_you_mean
 

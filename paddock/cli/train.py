@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 def show_outcome(outcome: TrainingOutcome, as_json: bool) -> int:
     """Print what came of a run, in one line and by one process; returns the exit code."""
-    from paddock.training.run_directory import outcome_of
+    from paddock.training.run_directory.directory import outcome_of
 
     if outcome.is_main:
         place = str(outcome.run_dir)

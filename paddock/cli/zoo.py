@@ -313,6 +313,6 @@ def wrap(arguments: list[str]) -> int:
 
 
 def _new_run_dir(script: str) -> Path:
-    from paddock.training.run_directory import new_run_dir  # which needs torch, and a script may need none
+    from paddock.training.run_directory.directory import new_run_dir  # which needs torch, and a script may need none
 
     return new_run_dir(Path(script).stem)

@@ -69,7 +69,7 @@ def _of_checkpoint(path: Path) -> Recipe:
 
 def _of_folder(path: Path) -> Recipe:
     """Of somebody else's weights: the model is known, and its task; data is not."""
-    from paddock.checkpoint.huggingface import read_config
+    from paddock.checkpoint.foreign.huggingface import read_config
 
     model = read_config(path)
     return recipe_from_dict({"task": model.task(), "model": model.model_dump(mode="json"), "data": _as_long_as(model)})

@@ -25,7 +25,7 @@ from paddock.parallel.legality import (
 from paddock.tasks.registry import rules_of_task, task_entry
 from paddock.training.batch import BatchPlan, evaluation_batch, plan_batch
 from paddock.training.config import EvaluateConfig
-from paddock.training.schedule import warmup_steps
+from paddock.training.optimization.schedule import warmup_steps
 from paddock.versions import redacted
 
 Rule = Callable[[Recipe, int], str]

@@ -79,7 +79,7 @@ def _of_weights(recipe: Recipe, source: str | Path | None) -> dict[str, Any] | N
 def _holds_weights(path: Path) -> bool:
     """Whether there are any, somebody else's or of a run: one that is about to begin has none yet."""
     from paddock.checkpoint.directory import find_checkpoint
-    from paddock.checkpoint.huggingface import holds_weights
+    from paddock.checkpoint.foreign.huggingface import holds_weights
 
     try:
         return holds_weights(path) or bool(find_checkpoint(path))

@@ -14,7 +14,7 @@ from torch import nn
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.description import SavedRecipe, saved_model
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import (
+from paddock.checkpoint.foreign.huggingface import (
     copy_weights,
     holds_weights,
     is_huggingface_folder,

@@ -74,7 +74,7 @@ def set_up(job: Job, run_dir: Path) -> tuple[int, dict[str, Any]]:
     from paddock.tasks.registry import build_task, prepare_data
     from paddock.training.preflight import check_end, check_labels, check_origin
     from paddock.training.run import step_limits
-    from paddock.training.run_directory import check_run_dir, make_run_dir
+    from paddock.training.run_directory.directory import check_run_dir, make_run_dir
 
     recipe = job.recipe
     goes_on = continues(recipe.checkpoint, run_dir)
@@ -106,7 +106,7 @@ def _environment(job: Job) -> dict[str, Any]:
 
 def _check_beginning(run_dir: Path) -> None:
     """An error, if a run that began from weights would begin anew from random ones: it has no checkpoint yet."""
-    from paddock.training.run_directory import CONFIG
+    from paddock.training.run_directory.directory import CONFIG
 
     config = run_dir / CONFIG
     began = load_recipe(config).checkpoint if config.is_file() and not has_checkpoint(run_dir) else None
@@ -134,8 +134,8 @@ def begun_attempt(payload: dict[str, Any], recipe: Recipe, world: World) -> Iter
     attempt's number."""
     from paddock.checkpoint.storage import run_together
     from paddock.parallel.attempts import is_noted, note
-    from paddock.training.run_directory import begin_attempt
-    from paddock.training.run_lock import joined, locked
+    from paddock.training.run_directory.directory import begin_attempt
+    from paddock.training.run_directory.lock import joined, locked
 
     run_dir, attempt = Path(world.broadcast(payload["run_dir"])), payload.get("attempt", 0)
     topic = f"run {payload['number']} is set up"
@@ -170,7 +170,7 @@ def kept_products(recipe: Recipe, world: World, run_dir: Path, attempt: int) -> 
     """Matrix products as the run's first attempt chose them, so that a run that goes on rounds as one that was never
     stopped. What is chosen is kept with the attempt."""
     from paddock.training.run import chosen_products
-    from paddock.training.run_directory import earlier_environment, note_environment
+    from paddock.training.run_directory.directory import earlier_environment, note_environment
 
     kept = earlier_environment(run_dir, attempt).get(PRODUCTS) if world.is_main else None
     with chosen_products(recipe, world, kept) as products:
@@ -182,7 +182,7 @@ def kept_products(recipe: Recipe, world: World, run_dir: Path, attempt: int) -> 
 def note_facts(run: TrainingRun, arithmetic: Arithmetic, attempt: int, threads: int | None) -> None:
     """Keep with the attempt what decides whether two runs can be compared, and is known only now; `threads` are those
     that the launcher decided on."""
-    from paddock.training.run_directory import note_environment
+    from paddock.training.run_directory.directory import note_environment
 
     if run.world.is_main:
         facts = {"device": run.world.adapter.name, "total_steps": run.total_steps, "data_position": run.data_position}

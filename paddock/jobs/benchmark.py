@@ -70,7 +70,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.benchmarking.computation import computation
     from paddock.devices import select
     from paddock.parallel.world import join_world
-    from paddock.telemetry.terminal import progress_bar
+    from paddock.telemetry.screen.terminal import progress_bar
     from paddock.training.run import chosen_products
 
     recipe, measurement = recipe_from_dict(payload["recipe"]), Measurement(**payload["measurement"])

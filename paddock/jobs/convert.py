@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paddock.checkpoint.description import saved_model
 from paddock.checkpoint.directory import find_checkpoint
-from paddock.checkpoint.huggingface import (
+from paddock.checkpoint.foreign.huggingface import (
     is_huggingface_folder,
     read_config,
     read_labels,
@@ -22,8 +22,8 @@ from paddock.checkpoint.huggingface import (
     save_folder,
     stored_weights,
 )
-from paddock.checkpoint.matching import StoredWeight
-from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.foreign.matching import StoredWeight
+from paddock.checkpoint.shards.pieces import Piece
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, save_pieces, saved_tensors
 from paddock.checkpoint.stored_run import source_path
 from paddock.checkpoint.tensors import MODEL, prefix_of_weights

@@ -17,7 +17,7 @@ from paddock.data.indexed.verification import Verification, verify
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.data.tokenizers.remembered import remembered_tokenizer
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
-from paddock.telemetry.terminal import byte_progress_bar
+from paddock.telemetry.screen.terminal import byte_progress_bar
 
 if TYPE_CHECKING:
     from paddock.tasks.span_preview import SpanPreview

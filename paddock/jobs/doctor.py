@@ -21,10 +21,10 @@ from paddock.devices.compiler import host_compiler
 from paddock.devices.cpu import CPU, cpu_model
 from paddock.errors import MachineError
 from paddock.files import scratch_folder
-from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.launch.run import run
 
 if TYPE_CHECKING:

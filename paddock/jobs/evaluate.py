@@ -70,7 +70,7 @@ def work(payload: dict[str, Any]) -> None:
     from paddock.models.model import Model
     from paddock.parallel.world import join_world
     from paddock.tasks.task import Judgement
-    from paddock.telemetry.terminal import progress_bar
+    from paddock.telemetry.screen.terminal import progress_bar
     from paddock.training.run import chosen_products, engine_for
 
     recipe = recipe_from_dict(payload["recipe"])

@@ -35,7 +35,7 @@ from paddock.objects.address import is_address
 from paddock.parallel.config import ParallelConfig
 from paddock.parallel.world import join_world
 from paddock.telemetry.format import count
-from paddock.telemetry.terminal import OnProgress, progress_bar, show_text
+from paddock.telemetry.screen.terminal import OnProgress, progress_bar, show_text
 
 BLOCK = 1024
 """Prompts whose texts are in memory together."""

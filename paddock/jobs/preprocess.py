@@ -20,8 +20,8 @@ from paddock.data.preprocess.run import Preprocessed, Snapshot, Watch, preproces
 from paddock.launch.stop import StopRequest
 from paddock.process import progress
 from paddock.telemetry import format as show
-from paddock.telemetry.cards import end_card, run_card
-from paddock.telemetry.terminal import is_interactive, print_line, stderr_console
+from paddock.telemetry.screen.cards import end_card, run_card
+from paddock.telemetry.screen.terminal import is_interactive, print_line, stderr_console
 
 LINE_EVERY = 10.0
 """Seconds between two lines off a terminal, if the user does not count in documents."""

@@ -13,7 +13,7 @@ from paddock.jobs.attempt import GOES_ON, has_checkpoint
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
-from paddock.training.run_files import CONFIG, ENVIRONMENT, read_environment
+from paddock.training.run_directory.files import CONFIG, ENVIRONMENT, read_environment
 
 
 def find_run(name: str) -> Path:

@@ -12,13 +12,13 @@ from paddock.config.rules import Arithmetic
 from paddock.files import shell_word
 from paddock.launch.environment import process_counts
 from paddock.launch.options import LaunchOptions
-from paddock.training.run_files import LOG, METRICS
+from paddock.training.run_directory.files import LOG, METRICS
 
 if TYPE_CHECKING:
     from paddock.planning.footprint import Footprint
     from paddock.tasks.task import Task
-    from paddock.telemetry.cards import Row
     from paddock.telemetry.meter import ThroughputMeter
+    from paddock.telemetry.screen.cards import Row
     from paddock.telemetry.stream import MetricStream, Sink
     from paddock.training.run import Progress, TrainingRun
 
@@ -43,9 +43,9 @@ def describe_metrics(stream: MetricStream, task: Task) -> None:
 
 def sinks_of(run: TrainingRun, attempt: int) -> list[Sink]:
     """Where metrics go: of the main process alone."""
-    from paddock.telemetry.console import ConsoleSink
     from paddock.telemetry.jsonl import JsonLinesSink
     from paddock.telemetry.logfile import LogFileSink
+    from paddock.telemetry.screen.console import ConsoleSink
     from paddock.telemetry.tensorboard import TensorBoardSink
     from paddock.telemetry.trackers import Tracked, TrackerSink
 
@@ -81,7 +81,7 @@ def show_beginning(run: TrainingRun, arithmetic: Arithmetic, peak: float | None,
     """The card of what is about to happen. All processes say what they hold; of every place in the pipeline, the one
     that holds most is shown."""
     from paddock.planning.footprint import Footprint, footprint
-    from paddock.telemetry.cards import run_card
+    from paddock.telemetry.screen.cards import run_card
 
     world = run.world
     told = world.all_gather(json.dumps(asdict(footprint(run.recipe, arithmetic, run.engine))))
@@ -162,7 +162,7 @@ def show_end(run: TrainingRun, progress: Progress, summary: dict[str, float], se
     """The card of what came of it, with the commands to try next."""
     from paddock.launch.stop import REGROUPING
     from paddock.telemetry import format as show
-    from paddock.telemetry.cards import end_card
+    from paddock.telemetry.screen.cards import end_card
 
     trained = progress.step > run.begun_step
     rows = [("loss", f"{progress.loss:.4f} at step {progress.step}")] if trained else []

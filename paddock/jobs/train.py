@@ -20,10 +20,10 @@ from paddock.jobs.attempt import Job, asked_of, begun_attempt, continues, kept_p
 from paddock.jobs.run_output import describe_metrics, peak_flops, show_beginning, show_end, sinks_of, summarize
 from paddock.jobs.stored import find_place, kept, leads_job
 from paddock.launch.environment import process_counts, under_torchrun, with_free_threads, world_of
-from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.preflight import check_same_data, check_writable, inspection
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.launch.run import run
 from paddock.parallel.legality import check_device
 from paddock.phases import is_main_process, phase, starting
@@ -120,8 +120,8 @@ def _start(
     from paddock.telemetry.jsonl import MetricsFollower
     from paddock.training.callbacks import handed_over
     from paddock.training.callbacks.stop_requests import stop_requests
-    from paddock.training.run_directory import new_run_dir
-    from paddock.training.run_lock import joined, locked
+    from paddock.training.run_directory.directory import new_run_dir
+    from paddock.training.run_directory.lock import joined, locked
 
     number = next(_runs_of_this_process)
     payload: dict[str, Any] = {"recipe": job.recipe.to_dict(), "number": number, "resumes": job.resumes, "name": name}
@@ -176,7 +176,7 @@ def _start(
 
 def _tell_if_apart(place: str, attempt: int) -> None:
     """Say that this machine has a storage of its own, where it keeps what it writes."""
-    from paddock.training.run_files import ATTEMPTS
+    from paddock.training.run_directory.files import ATTEMPTS
 
     if not (Path(place) / ATTEMPTS / str(attempt)).is_dir():
         words = "its part of checkpoints, and errors of its processes, stay here in"
@@ -190,7 +190,7 @@ def _shared_run_dir(number: int, name: str) -> Path:
     """Under torchrun: rank 0 makes the directory, in the first attempt, and everybody learns its name. Where no store
     tells it before all have met, the others may leave the traces of an early failure elsewhere."""
     from paddock.parallel.attempts import said_by_main
-    from paddock.training.run_directory import name_run_dir, new_run_dir
+    from paddock.training.run_directory.directory import name_run_dir, new_run_dir
 
     said = said_by_main(f"directory of run {number}", lambda: str(new_run_dir(name)))
     return name_run_dir(name) if said is None else Path(said)

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import MachineError, UserError
 from paddock.files import scratch_folder, shell_word
 from paddock.launch import failure
-from paddock.launch.council import SECONDS_TO_MEET, Ending, Orders, Policy, Word
 from paddock.launch.environment import added_to_environment, worker_environment
 from paddock.launch.fork_server import fork_server
-from paddock.launch.nodes import keeps_store, leave_behind, meeting_place
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
-from paddock.launch.seat import RemoteSeat, Seat, machine_lost
+from paddock.launch.rendezvous.council import SECONDS_TO_MEET, Ending, Orders, Policy, Word
+from paddock.launch.rendezvous.nodes import keeps_store, leave_behind, meeting_place
+from paddock.launch.rendezvous.seat import RemoteSeat, Seat, machine_lost
 from paddock.messages import error_from_json, error_to_json
 from paddock.parallel.rendezvous import check_interfaces, connect_store, could_not_meet, serve_store
 

@@ -22,10 +22,10 @@ from paddock.errors import MachineError
 from paddock.files import disk_errors
 from paddock.launch.environment import under_torchrun
 from paddock.launch.facts import Facts, Finding, compare, flat, listed, own_facts, refusal
-from paddock.launch.membership import tell_of_refusals
-from paddock.launch.nodes import SECONDS_BETWEEN_LOOKS, SECONDS_TO_BE_HEARD, SECONDS_TO_MEET, agreed
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
-from paddock.launch.reach import await_store, connection_error
+from paddock.launch.rendezvous.membership import tell_of_refusals
+from paddock.launch.rendezvous.nodes import SECONDS_BETWEEN_LOOKS, SECONDS_TO_BE_HEARD, SECONDS_TO_MEET, agreed
+from paddock.launch.rendezvous.reach import await_store, connection_error
 from paddock.messages import error_from_json, error_to_json
 from paddock.parallel.rendezvous import address_towards
 from paddock.process import announced, mortal

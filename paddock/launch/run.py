@@ -16,10 +16,10 @@ from typing import Any
 from paddock.errors import bad_value
 from paddock.launch import failure
 from paddock.launch.attempts import Job, run_attempts
-from paddock.launch.council import Policy
 from paddock.launch.environment import threads_in_use, under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
+from paddock.launch.rendezvous.council import Policy
 from paddock.launch.target import check_target, resolve
 from paddock.phases import STARTING, left_to_machine_0, over, phase
 from paddock.plugins import modules_for_workers

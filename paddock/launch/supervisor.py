@@ -27,7 +27,7 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from paddock.launch import failure
 from paddock.launch.failure import Failure
 from paddock.launch.fork_server import ForkedProcess, ForkServer
-from paddock.launch.seat import Seat
+from paddock.launch.rendezvous.seat import Seat
 from paddock.launch.stop import EXIT_AT_ONCE, REGROUP, STOPPING
 from paddock.process import heard_signals
 

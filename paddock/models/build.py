@@ -27,10 +27,10 @@ from paddock.models.transformer.local import compute_locally, cut_parameters
 from paddock.parallel.config import ParallelConfig, RecomputeMode
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import DATA, TENSOR, Mesh
-from paddock.parallel.schedules import balanced, default_count, stages_of, units_of
+from paddock.parallel.pipeline.schedules import balanced, default_count, stages_of, units_of
+from paddock.parallel.pipeline.shared_parameters import SharedParameters
+from paddock.parallel.pipeline.stage import BEGIN, FINISH, Batch, Blueprint, CarrySpec, Stage, prune
 from paddock.parallel.sharding import apply_data_parallel
-from paddock.parallel.shared_parameters import SharedParameters
-from paddock.parallel.stage import BEGIN, FINISH, Batch, Blueprint, CarrySpec, Stage, prune
 
 WRITTEN = 16
 """How much more often a decoder's units run than an encoder's, where a model writes."""
@@ -88,7 +88,7 @@ def build_engine(
         stages[index] = stage
     if count == 1:
         return Engine(stages, mesh, parallel.shard)
-    from paddock.parallel.pipeline import Pipeline  # it brings torch's, which take most of a second to import
+    from paddock.parallel.pipeline.execution import Pipeline  # it brings torch's, which take most of a second to import
 
     pipeline = Pipeline(
         stages,

@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple, Self
 
 from paddock.errors import bad_value
 from paddock.parallel.config import divisors
-from paddock.parallel.schedules import BEGIN as BEGIN
-from paddock.parallel.schedules import FINISH as FINISH
+from paddock.parallel.pipeline.schedules import BEGIN as BEGIN
+from paddock.parallel.pipeline.schedules import FINISH as FINISH
 from paddock.schema import ConfigModel
 
 IGNORED = -100

@@ -25,7 +25,7 @@ from paddock.files import disk_errors, sync_tree, user_cache, user_path
 from paddock.objects.address import COPIES, Address, is_address
 from paddock.objects.store import PART, Changed, Entry, Missing, Store, Unreachable
 from paddock.process import announced, progress
-from paddock.telemetry.terminal import byte_progress_bar
+from paddock.telemetry.screen.terminal import byte_progress_bar
 
 AT_ONCE = 4
 """Objects that are fetched at the same time."""

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from paddock.parallel.config import ShardMode
 from paddock.parallel.gradient_norm import gradient_norms, scale_gradients, squared_norm
 from paddock.parallel.mesh import Mesh
+from paddock.parallel.pipeline.shared_parameters import SharedParameters
+from paddock.parallel.pipeline.stage import Batch, Stage
 from paddock.parallel.placement import place_gradients
 from paddock.parallel.sharding import send_gradients
-from paddock.parallel.shared_parameters import SharedParameters
-from paddock.parallel.stage import Batch, Stage
 
 if TYPE_CHECKING:
-    from paddock.parallel.pipeline import Pipeline
+    from paddock.parallel.pipeline.execution import Pipeline
 
 
 class Engine:

@@ -13,7 +13,7 @@ from typing import get_args
 from paddock.devices import DeviceAdapter
 from paddock.errors import ConfigError, bad_value
 from paddock.parallel.config import ParallelConfig, ScheduleName, divisors
-from paddock.parallel.schedules import FOLDED, LOOPED, SPLIT_BACKWARD, default_count
+from paddock.parallel.pipeline.schedules import FOLDED, LOOPED, SPLIT_BACKWARD, default_count
 
 DEFAULT = ParallelConfig()
 

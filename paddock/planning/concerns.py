@@ -16,7 +16,7 @@ from paddock.devices.adapter import DeviceAdapter
 from paddock.errors import MachineError
 from paddock.telemetry.format import bytes_
 from paddock.training.config import OptimizerConfig
-from paddock.training.schedule import in_steps, period, warmup_steps
+from paddock.training.optimization.schedule import in_steps, period, warmup_steps
 
 if TYPE_CHECKING:
     from paddock.config.recipe import Recipe

@@ -16,9 +16,9 @@ from paddock.models.build import assign_stages
 from paddock.models.config import UnitCost
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import TENSOR, Mesh
+from paddock.parallel.pipeline.schedules import bubble_fraction, units_of
 from paddock.parallel.placement import local
-from paddock.parallel.schedules import bubble_fraction, units_of
-from paddock.telemetry.cards import ProcessRow, draw_layout
+from paddock.telemetry.screen.cards import ProcessRow, draw_layout
 from paddock.training.config import OptimizerConfig
 
 FLOAT32 = 4

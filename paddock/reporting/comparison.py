@@ -11,7 +11,7 @@ from paddock.alignment.comparison.comparability import CORE, UNKNOWN, word
 from paddock.alignment.comparison.logged import run_facts
 from paddock.errors import UserError
 from paddock.reporting.curves import RunCurves, value_format
-from paddock.training.run_files import CONFIG
+from paddock.training.run_directory.files import CONFIG
 
 OWN = ("checkpoint.load", "data_position")
 """Facts that say where a run is, and nothing of what it does."""

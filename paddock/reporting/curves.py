@@ -22,7 +22,7 @@ from paddock.telemetry.logfile import general
 from paddock.telemetry.logs import LogFile
 from paddock.telemetry.records import Record, metrics_of
 from paddock.telemetry.series import NOWHERE, Point, Series
-from paddock.training.run_files import METRICS
+from paddock.training.run_directory.files import METRICS
 
 Axis = Literal["step", "tokens", "time"]
 AXES: tuple[Axis, ...] = ("step", "tokens", "time")

@@ -18,8 +18,8 @@ from paddock.files import read_regular, shell_word
 from paddock.reporting.listing import RunEntry, attempt_numbers, describe_run, named_run, size_and_time
 from paddock.telemetry.jsonl import read_tail
 from paddock.telemetry.records import metrics_of
-from paddock.training.run_files import ATTEMPTS, ENVIRONMENT, LARGEST, METRICS, Processes
-from paddock.training.run_lock import Holder, holder_of
+from paddock.training.run_directory.files import ATTEMPTS, ENVIRONMENT, LARGEST, METRICS, Processes
+from paddock.training.run_directory.lock import Holder, holder_of
 
 FACTS = ("model.family", "task", "layout", "device", "batch.global", "precision.compute", "optimizer.lr", "train.seed")
 """What is shown of a run first; of its data and its versions more."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from paddock.alignment.comparison.logged import printable
 from paddock.checkpoint.config import FOLDER
 from paddock.checkpoint.names import DESCRIPTION, complete_checkpoints
-from paddock.config.aliases import take_recipe
+from paddock.config.flags.translation import take_recipe
 from paddock.config.load import read_values
 from paddock.documents import Document, Natural, read_document, shape_json
 from paddock.errors import ConfigError, DataError, UserError
@@ -21,8 +21,8 @@ from paddock.telemetry import format as show
 from paddock.telemetry.jsonl import ATTEMPT, AttemptBegins, read_tail
 from paddock.telemetry.logfile import general
 from paddock.telemetry.records import Record, metrics_of
-from paddock.training.run_files import ATTEMPTS, CONFIG, ENVIRONMENT, LARGEST, METRICS, read_environment
-from paddock.training.run_lock import LOCK, Holder, is_held
+from paddock.training.run_directory.files import ATTEMPTS, CONFIG, ENVIRONMENT, LARGEST, METRICS, read_environment
+from paddock.training.run_directory.lock import LOCK, Holder, is_held
 
 State = Literal["running", "done", "stopped", "failed", "never began", "damaged"]
 STATES: tuple[State, ...] = get_args(State)

@@ -15,7 +15,7 @@ from paddock.checkpoint.names import complete_checkpoints, real_place, remove_ch
 from paddock.errors import ConfigError, MachineError
 from paddock.files import disk_errors
 from paddock.reporting.listing import RunEntry, describe_run, find_runs, is_run, named_run
-from paddock.training.run_lock import LOCK, holder_of, locked
+from paddock.training.run_directory.lock import LOCK, holder_of, locked
 
 LINKS = ("latest", "best")
 

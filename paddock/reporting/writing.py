@@ -15,7 +15,7 @@ from paddock.telemetry.drawing.png import paint
 from paddock.telemetry.drawing.svg import draw_sheet
 from paddock.telemetry.logs import LogFile
 from paddock.telemetry.records import metrics_of, plain
-from paddock.training.run_files import METRICS
+from paddock.training.run_directory.files import METRICS
 
 
 def write_svg(report: Report, stream: IO[Any]) -> None:

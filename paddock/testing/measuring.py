@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.alignment.trace import computing_in
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import check_evaluation
 from paddock.config.tokenizer_of_weights import with_tokenizer_of_weights

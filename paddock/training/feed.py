@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from paddock.data.loading.loader import StepLoader, WaitGivenUp
+from paddock.parallel.pipeline.stage import Batch
 from paddock.parallel.placement import DeviceCopies
-from paddock.parallel.stage import Batch
 from paddock.parallel.world import World
 from paddock.tasks.task import Task
 from paddock.telemetry.thread_time import thread_seconds

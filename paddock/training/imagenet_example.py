@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.checkpoint.huggingface import load_weights
-from paddock.checkpoint.imagenet_example import ImageNetExampleState, load_momentum, read_imagenet_example
+from paddock.checkpoint.foreign.huggingface import load_weights
+from paddock.checkpoint.foreign.imagenet_example import ImageNetExampleState, load_momentum, read_imagenet_example
 from paddock.errors import ConfigError, bad_value
 from paddock.training.run import Progress
 

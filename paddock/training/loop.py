@@ -15,8 +15,8 @@ from paddock.activity import here as activity
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
 from paddock.evaluation.held_out import evaluate
+from paddock.parallel.pipeline.stage import Batch
 from paddock.parallel.sharding import average_statistics, statistics_of
-from paddock.parallel.stage import Batch
 from paddock.phases import phase
 from paddock.process import progress as note_progress
 from paddock.process import unhurried

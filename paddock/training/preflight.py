@@ -36,8 +36,8 @@ def check_origin(recipe: Recipe, run_dir: Path, continues: bool) -> Origin:
     """An error, if the weights that the recipe names are not there or do not fit; only names and shapes are read."""
     from paddock.checkpoint.config import FOLDER
     from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
-    from paddock.checkpoint.huggingface import holds_weights, match_folder
-    from paddock.checkpoint.imagenet_example import read_imagenet_example
+    from paddock.checkpoint.foreign.huggingface import holds_weights, match_folder
+    from paddock.checkpoint.foreign.imagenet_example import read_imagenet_example
     from paddock.checkpoint.loading import check_checkpoint, needs_new_head
     from paddock.checkpoint.names import restore_replaced
     from paddock.checkpoint.position import check_optimizer
@@ -91,7 +91,7 @@ def check_end(begun: int, limits: Mapping[str, int], source: str, continues: boo
 def check_labels(recipe: Recipe, classes: Sequence[str]) -> None:
     """An error, if the weights that the recipe names, with their head, number the same classes in another order."""
     from paddock.checkpoint.directory import find_checkpoint
-    from paddock.checkpoint.huggingface import is_huggingface_folder, read_labels
+    from paddock.checkpoint.foreign.huggingface import is_huggingface_folder, read_labels
     from paddock.checkpoint.stored_run import source_path
     from paddock.inference.trained import find_classes
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from paddock.checkpoint.blocks import DamagedCheckpoint
 from paddock.checkpoint.changes import list_changes
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
-from paddock.checkpoint.huggingface import holds_weights, load_weights
+from paddock.checkpoint.foreign.huggingface import holds_weights, load_weights
 from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
 from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
+from paddock.checkpoint.shards.blocks import DamagedCheckpoint
 from paddock.checkpoint.storage import check_readable, describe_checkpoint, run_together
 from paddock.checkpoint.stored_run import source_path
 from paddock.checkpoint.tensors import MODEL, tensors_of
@@ -35,10 +35,10 @@ from paddock.tasks.registry import build_task
 from paddock.tasks.task import Prepared, Task
 from paddock.training.callbacks import Callback, callbacks_named
 from paddock.training.compilation import compile_units
-from paddock.training.ema import ExponentialMovingAverage
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.ema import ExponentialMovingAverage
+from paddock.training.optimization.optimizer import build_optimizer
+from paddock.training.optimization.schedule import in_steps, learning_rate, period
 from paddock.training.precision import LossScale, autocast_for
-from paddock.training.schedule import in_steps, learning_rate, period
 from paddock.training.step import TrainingStep
 from paddock.versions import versions
 

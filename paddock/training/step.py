@@ -18,11 +18,11 @@ from torch.optim import Optimizer
 
 from paddock.errors import NumericsError
 from paddock.parallel.engine import Engine
+from paddock.parallel.pipeline.stage import Batch
 from paddock.parallel.seeds import seed_step
-from paddock.parallel.stage import Batch
 from paddock.parallel.world import World
 from paddock.training.numerics import explain, most_telling
-from paddock.training.optimizer import set_learning_rate
+from paddock.training.optimization.optimizer import set_learning_rate
 from paddock.training.precision import LossScale
 from paddock.training.replay.replay import Replay, corruption_error
 

@@ -10,13 +10,13 @@ from paddock.errors import ConfigError
 from paddock.zoo.cases import RunOptions, run_case
 from paddock.zoo.contribution import MODEL_FILE, SCRIPTS, Contribution
 from paddock.zoo.findings import CaseResult, Finding, Report, failed, passed_unless
-from paddock.zoo.hygiene import check_hygiene
+from paddock.zoo.lint.hygiene import check_hygiene
+from paddock.zoo.lint.package_index import PackageIndex
+from paddock.zoo.lint.parameters import check_parameters
+from paddock.zoo.lint.readme import check_readme
+from paddock.zoo.lint.requirements import check_requirements
+from paddock.zoo.lint.structure import check_structure, is_safe_to_copy
 from paddock.zoo.model_file import Case, CasePlace, find_place, read_cases
-from paddock.zoo.package_index import PackageIndex
-from paddock.zoo.parameters import check_parameters
-from paddock.zoo.readme import check_readme
-from paddock.zoo.requirements import check_requirements
-from paddock.zoo.structure import check_structure, is_safe_to_copy
 
 Progress = Callable[[str], None]
 

@@ -16,7 +16,7 @@ from paddock.config.plain_yaml import read_plain_yaml
 from paddock.errors import ConfigError, bad_value, shown
 from paddock.schema import ConfigModel
 from paddock.zoo.contribution import SCRIPTS
-from paddock.zoo.structure import leads_inside
+from paddock.zoo.lint.structure import leads_inside
 
 MOST_CASES = 100
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"

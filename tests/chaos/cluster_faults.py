@@ -81,10 +81,10 @@ def kill_store(machines: Machines) -> Callable[[], None]:
 
     def strike() -> None:
         wait(machines.attempts[0])
-        while not machines.are_over() and not machines.attempts[0].children_of("paddock.launch.keeper"):
+        while not machines.are_over() and not machines.attempts[0].children_of("paddock.launch.rendezvous.keeper"):
             time.sleep(0.01)
         machines.strike()
-        machines.kill(*machines.attempts[0].children_of("paddock.launch.keeper"))
+        machines.kill(*machines.attempts[0].children_of("paddock.launch.rendezvous.keeper"))
 
     return strike
 

@@ -81,7 +81,7 @@ class Machines:
                 time.sleep(0.02)
 
     def _serves(self, attempt: Attempt) -> bool:
-        return attempt.is_over() or bool(attempt.children_of("paddock.launch.keeper"))
+        return attempt.is_over() or bool(attempt.children_of("paddock.launch.rendezvous.keeper"))
 
     def start(self, machine: int) -> None:
         """The command of a machine, for the first time or again."""

@@ -12,7 +12,7 @@ import torch
 from paddock.checkpoint import directory
 from paddock.checkpoint.background import BackgroundWriter
 from paddock.checkpoint.directory import CheckpointDirectory
-from paddock.checkpoint.shards import Piece
+from paddock.checkpoint.shards.pieces import Piece
 from paddock.checkpoint.storage import StoredTensors, read_tensors
 from paddock.cli.main import run
 from paddock.errors import MachineError

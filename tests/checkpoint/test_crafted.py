@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from paddock.checkpoint.blocks import BlockWriter
 from paddock.checkpoint.loading import saved_config
 from paddock.checkpoint.names import DESCRIPTION
-from paddock.checkpoint.shards import Piece, write_pieces
+from paddock.checkpoint.shards.blocks import BlockWriter
+from paddock.checkpoint.shards.pieces import Piece, write_pieces
 from paddock.checkpoint.storage import describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import check_optimizer_state
 from paddock.cli.main import run

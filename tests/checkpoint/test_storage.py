@@ -13,9 +13,9 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from paddock.checkpoint.blocks import BLOCK
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.names import is_checkpoint
+from paddock.checkpoint.shards.blocks import BLOCK
 from paddock.checkpoint.storage import StoredTensors, describe_checkpoint, read_tensors, saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import MODEL, OPTIMIZER, empty_optimizer_state, load_optimizer_state, tensors_of
 from paddock.errors import DataError, MachineError

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
-from paddock.testing.foreign_configs import write_libai, write_mindformers
+from paddock.testing.samples.foreign_configs import write_libai, write_mindformers
 from paddock.testing.tiny import losses
 
 Captured = pytest.CaptureFixture[str]

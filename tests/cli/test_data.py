@@ -14,7 +14,7 @@ from paddock.cli.main import run
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.data.tokenizers.load import train_tokenizer
-from paddock.testing.corpora import INDEX, TOKENS, write_raw_corpus
+from paddock.testing.samples.corpora import INDEX, TOKENS, write_raw_corpus
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a \x1b[31mred\tmat\nand a second line"]
 Captured = pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
 from paddock.data.tokenizers.remembered import tell_apart
 from paddock.telemetry.jsonl import metrics_of, read_metrics
-from paddock.testing.texts import sample_prompts, sample_texts, train_sentencepiece, write_lines, write_prompts
+from paddock.testing.samples.texts import sample_prompts, sample_texts, train_sentencepiece, write_lines, write_prompts
 from paddock.testing.tiny import TINY, losses
 
 Captured = pytest.CaptureFixture[str]

@@ -9,14 +9,14 @@ import pytest
 import torch
 import transformers
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer
 from paddock.models.layers.initialization import initialize
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
-from paddock.testing.texts import train_sentencepiece
+from paddock.testing.samples.texts import train_sentencepiece
 
 TEXTS = ["bind names to <extra_id_0> in a function", "the class", "a much longer text, of several words; and more"]
 

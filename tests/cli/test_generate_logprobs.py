@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import paddock
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.tokenizers.interface import Tokenizer
 from paddock.errors import ConfigError

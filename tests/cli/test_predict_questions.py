@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.testing.texts import write_squad
+from paddock.testing.samples.texts import write_squad
 from paddock.testing.tiny import losses
 
 FLAGS = [

@@ -18,7 +18,7 @@ from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.language.embedded import embedded_documents
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
 from paddock.testing.commands import paddock
-from paddock.testing.texts import sample_texts, write_lines
+from paddock.testing.samples.texts import sample_texts, write_lines
 
 ONEFLOW = (
     "--input my-corpus.json --output-prefix my-gpt --vocab gpt2-vocab.json --dataset-impl mmap "

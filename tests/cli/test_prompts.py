@@ -16,8 +16,8 @@ from paddock.errors import DataError
 from paddock.jobs import generate as module
 from paddock.jobs.generate import TextJob
 from paddock.models.gpt2.config import GPT2Config
-from paddock.telemetry.terminal import for_terminal
-from paddock.testing.texts import sample_texts
+from paddock.telemetry.screen.terminal import for_terminal
+from paddock.testing.samples.texts import sample_texts
 
 Captured = pytest.CaptureFixture[str]
 FEW = ["--max-new-tokens", "4"]

@@ -10,7 +10,7 @@ import pytest
 from paddock.cli.arguments import RecipeCommand, alias_page, parse_recipe_command
 from paddock.cli.main import run
 from paddock.cli.train import TrainOptions
-from paddock.config.flags import IMAGENET
+from paddock.config.flags.tables import IMAGENET
 from paddock.errors import ConfigError
 from paddock.models.resnet.config import ARCHITECTURES
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.testing.run_directories import MadeRun, falling
-from paddock.training.run_lock import locked
+from paddock.testing.samples.run_directories import MadeRun, falling
+from paddock.training.run_directory.lock import locked
 
 
 @pytest.fixture

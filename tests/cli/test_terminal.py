@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.telemetry.terminal import CONTROL
+from paddock.telemetry.screen.terminal import CONTROL
 from paddock.testing.commands import AtTerminal, paddock
 from paddock.testing.tiny import TINY
 

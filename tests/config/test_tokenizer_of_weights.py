@@ -13,7 +13,7 @@ from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.tokenizer_of_weights import tokenizer_place, with_tokenizer_of_weights
 from paddock.data.config import TokenizerConfig
 from paddock.errors import DataError
-from paddock.testing.texts import write_vocabulary
+from paddock.testing.samples.texts import write_vocabulary
 
 
 def answers(**tokenizer: Any) -> Recipe:

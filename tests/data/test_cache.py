@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from paddock.data.cache import KEPT, ArrayCache, Arrays, build_folder, cache_beside, fingerprint
-from paddock.testing.corpora import write_corpus
+from paddock.testing.samples.corpora import write_corpus
 
 KEY = {"kind": "test", "number": 1}
 

@@ -22,7 +22,7 @@ from paddock.models.registry import example_batch, parameter_names
 from paddock.parallel.engine import Engine
 from paddock.testing.layouts import small_t5, this_world, trace_all
 from paddock.testing.pool import PATIENCE, ProcessPool
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 from paddock.training.run import engine_for
 
 PoolOf = Callable[[int], ProcessPool]

@@ -34,7 +34,7 @@ from paddock.parallel.config import ParallelConfig, derive_layout
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import build_mesh
 from paddock.testing.pool import ProcessPool, WorkFailed
-from paddock.training.ema import ExponentialMovingAverage
+from paddock.training.optimization.ema import ExponentialMovingAverage
 
 CONFIG = GPT2Config(layers=4, hidden=32, heads=4, vocab=101, context=16, dropout=0.0)
 """The vocabulary lies unevenly over any number of processes."""

@@ -25,8 +25,8 @@ from paddock.models.registry import build_model, example_batch
 from paddock.parallel.config import Layout, ParallelConfig, ScheduleName
 from paddock.parallel.engine import Engine
 from paddock.parallel.mesh import build_mesh
-from paddock.parallel.schedules import ENGINE_NAMES
-from paddock.parallel.stage import Blueprint
+from paddock.parallel.pipeline.schedules import ENGINE_NAMES
+from paddock.parallel.pipeline.stage import Blueprint
 from paddock.testing.layouts import this_world
 from paddock.testing.pool import ProcessPool
 

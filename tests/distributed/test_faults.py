@@ -173,7 +173,7 @@ class Cluster:
                 variables = (folder / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"paddock.launch.keeper" in words and f"CLUSTER={self.folder}".encode() in variables:
+            if b"paddock.launch.rendezvous.keeper" in words and f"CLUSTER={self.folder}".encode() in variables:
                 found.append(int(folder.name))
         return found
 

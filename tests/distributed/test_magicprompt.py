@@ -20,7 +20,7 @@ from paddock.models.registry import parameter_names
 from paddock.tasks.registry import build_task
 from paddock.testing.layouts import this_world, trace_all
 from paddock.testing.pool import ProcessPool
-from paddock.testing.texts import write_prompts
+from paddock.testing.samples.texts import write_prompts
 from paddock.training.run import engine_for
 
 PoolOf = Callable[[int], ProcessPool]

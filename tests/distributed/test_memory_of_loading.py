@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from paddock.checkpoint.huggingface import read_config, save_folder
+from paddock.checkpoint.foreign.huggingface import read_config, save_folder
 from paddock.checkpoint.loading import load_models
 from paddock.checkpoint.storage import saved_tensors, write_checkpoint
 from paddock.checkpoint.tensors import tensors_of

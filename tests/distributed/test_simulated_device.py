@@ -34,9 +34,9 @@ from paddock.parallel.preflight import examine
 from paddock.parallel.world import World
 from paddock.tasks.registry import build_task
 from paddock.testing.commands import paddock
-from paddock.testing.images import encoded, picture
 from paddock.testing.layouts import small_bert, small_recipe, small_t5, trace_recipe
 from paddock.testing.pool import ProcessPool, WorkFailed, another_meeting_place
+from paddock.testing.samples.images import encoded, picture
 from paddock.testing.simulated import simulated_device, write_package
 from paddock.testing.simulated.injection import Injection
 from paddock.testing.tiny import TINY, losses

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.config.recipe import Recipe
 from paddock.parallel.config import ScheduleName
-from paddock.parallel.schedules import ENGINE_NAMES
+from paddock.parallel.pipeline.schedules import ENGINE_NAMES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "paddock"
@@ -68,8 +68,10 @@ def test_every_name_is_there(page: str) -> None:
 
 
 def test_names_that_are_not_there_are_missed() -> None:
-    assert exists("parallel.stage.Stage.forward") and exists("parallel.shard") and exists("batch.global")
-    assert not exists("parallel.stage.Boundary") and not exists("parallel.zero") and not exists("paddock.sinks")
+    assert exists("parallel.pipeline.stage.Stage.forward") and exists("parallel.shard") and exists("batch.global")
+    assert (
+        not exists("parallel.pipeline.stage.Boundary") and not exists("parallel.zero") and not exists("paddock.sinks")
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import yaml
 
 from paddock.cli.main import run
 from paddock.telemetry.jsonl import metrics_of, read_metrics
-from paddock.testing.contributions import SMALL_RECIPE, finished
 from paddock.testing.guides import Block, sections
+from paddock.testing.samples.contributions import SMALL_RECIPE, finished
 from paddock.zoo.model_file import read_cases
 from paddock.zoo.scaffold import new_contribution
 

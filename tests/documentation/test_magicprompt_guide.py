@@ -9,7 +9,7 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.testing.guides import Reader, commands, sections
-from paddock.testing.texts import STYLES, write_prompts
+from paddock.testing.samples.texts import STYLES, write_prompts
 from paddock.testing.tiny import losses
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"

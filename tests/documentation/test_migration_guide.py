@@ -16,11 +16,11 @@ from tokenizers.pre_tokenizers import ByteLevel
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
 from paddock.config.recipe import Recipe
-from paddock.testing.contributions import finished
-from paddock.testing.foreign_configs import write_libai, write_mindformers
 from paddock.testing.guides import sections
-from paddock.testing.images import write_folder
-from paddock.testing.texts import sample_texts, write_lines, write_prompts, write_squad
+from paddock.testing.samples.contributions import finished
+from paddock.testing.samples.foreign_configs import write_libai, write_mindformers
+from paddock.testing.samples.images import write_folder
+from paddock.testing.samples.texts import sample_texts, write_lines, write_prompts, write_squad
 from paddock.testing.tiny import losses
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from paddock.testing.commands import paddock
-from paddock.testing.texts import write_squad
+from paddock.testing.samples.texts import write_squad
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "question-answering.md"
 

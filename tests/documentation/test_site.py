@@ -19,7 +19,7 @@ import paddock
 from paddock import errors
 from paddock.cli.completion import all_commands
 from paddock.cli.main import VERBS
-from paddock.config.flags import SYSTEMS
+from paddock.config.flags.tables import SYSTEMS
 from paddock.config.recipe import Recipe
 from paddock.models.registry import config_class, family_names
 from paddock.tasks.registry import data_config_class, task_class, task_names

@@ -21,7 +21,7 @@ from paddock.evaluation.text_scores import (
     text_metrics,
 )
 from paddock.tasks.task import Judgement
-from paddock.testing.texts import sample_texts
+from paddock.testing.samples.texts import sample_texts
 
 CHINESE = [
     ("今天天气很好。", "今天的天气很好。"),

@@ -37,11 +37,11 @@ from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import placed
 from paddock.launch.placement.rank_table import make_rank_table, merge_rank_tables, problems_of, read_rank_table
 from paddock.launch.starters.hostfile import read_hosts
-from paddock.testing.corpora import write_raw_corpus
+from paddock.testing.samples.corpora import write_raw_corpus
 from paddock.zoo.cases import as_flags
 from paddock.zoo.contribution import Contribution
+from paddock.zoo.lint.requirements import check_requirements
 from paddock.zoo.model_file import find_place, read_cases
-from paddock.zoo.requirements import check_requirements
 
 BASE = """\
 task: language_modeling

@@ -51,8 +51,8 @@ from paddock.models.bert.config import BertConfig
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
 from paddock.telemetry.jsonl import JsonLinesSink, encode_record, read_metrics
-from paddock.testing.corpora import INDEX, LEGACY, TOKENS
-from paddock.testing.texts import word_tokenizer, write_vocabulary
+from paddock.testing.samples.corpora import INDEX, LEGACY, TOKENS
+from paddock.testing.samples.texts import word_tokenizer, write_vocabulary
 
 FEW = 8
 """Rows, sequences or samples that are looked at of what was read."""

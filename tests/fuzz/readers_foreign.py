@@ -11,8 +11,8 @@ from mutation import Files, damage_text, json_mutator, yaml_mutator
 
 from paddock.config.foreign.deepspeed import flags_of_file
 from paddock.config.load import load_recipe, to_yaml
-from paddock.testing.foreign_configs import LIBAI, MINDFORMERS
-from paddock.zoo.package_index import releases_on
+from paddock.testing.samples.foreign_configs import LIBAI, MINDFORMERS
+from paddock.zoo.lint.package_index import releases_on
 
 WORDS = (
     *("base_config", "runner_config", "parallel_config", "recompute_config", "model", "train_dataset", "callbacks"),

@@ -19,7 +19,7 @@ from paddock.data.images.decode import decode
 from paddock.data.images.samples import StoredImages
 from paddock.data.images.shards import ShardImages, shards_of
 from paddock.data.images.transforms import evaluation_transform
-from paddock.testing.images import encoded, picture, write_shard
+from paddock.testing.samples.images import encoded, picture, write_shard
 
 BLOCK = 512
 """Bytes: tar files are made of these."""

@@ -12,7 +12,7 @@ from mutation import Files, damage_bytes, damage_text, json_mutator
 
 from paddock.config.tokenizer_of_weights import _said
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 TEXTS = ["Where is the capital of Germany? Berlin.", "中国 é 🙂 <extra_id_0> [MASK] <|endoftext|>", ""]
 KNOWN = ["berlin is in germany " * 3, "the capital of germany is berlin", "who is where"]

@@ -17,8 +17,8 @@ import torch
 from engine import Reader, files_in, scratch
 from mutation import Files, damage_bytes, damage_values, json_mutator, to_json
 
-from paddock.checkpoint.huggingface import match_folder, read_config, read_labels, save_folder
-from paddock.checkpoint.imagenet_example import read_imagenet_example
+from paddock.checkpoint.foreign.huggingface import match_folder, read_config, read_labels, save_folder
+from paddock.checkpoint.foreign.imagenet_example import read_imagenet_example
 from paddock.checkpoint.loading import saved_config
 from paddock.checkpoint.storage import describe_checkpoint, read_tensors, saved_tensors
 from paddock.inference.trained import open_trained
@@ -29,7 +29,7 @@ from paddock.models.gpt2.config import GPT2Config
 from paddock.models.layers.initialization import initialize
 from paddock.models.registry import build_model
 from paddock.models.resnet.config import ResNetConfig
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 SMALL: dict[str, Any] = {"layers": 1, "hidden": 8, "heads": 2, "vocab": 12, "context": 8}
 STEP = "run/checkpoints/step-00000003"

@@ -16,7 +16,7 @@ from paddock.errors import ConfigError, DataError
 from paddock.inference.predictors import PredictorSetup, predictor_of
 from paddock.inference.question_answering import AnswerPredictor, AskedQuestion
 from paddock.models.bert.config import BertConfig
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 
 class Taste(nn.Module):

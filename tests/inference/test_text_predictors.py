@@ -14,7 +14,7 @@ from paddock.data.labels.config import LabelledTextData
 from paddock.errors import DataError
 from paddock.inference.predictors import Predictor, PredictorSetup, predictor_of
 from paddock.models.bert.config import BertConfig
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 
 class Counting(nn.Module):

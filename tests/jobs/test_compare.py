@@ -19,7 +19,7 @@ from paddock.jobs import benchmark
 from paddock.models.registry import example_batch
 from paddock.testing.layouts import small_bert, small_recipe, small_t5
 from paddock.training.config import OptimizerConfig
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 
 TINY = ["--model.layers", "2", "--data.sequence-length", "32", "--benchmark.iterations", "2", "--benchmark.warmup", "1"]
 

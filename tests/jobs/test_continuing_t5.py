@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.indexed.writer import IndexedWriter
@@ -17,7 +17,7 @@ from paddock.data.tokenizers.load import Tokenizer, load_tokenizer
 from paddock.models.layers.initialization import initialize
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
-from paddock.testing.texts import train_sentencepiece
+from paddock.testing.samples.texts import train_sentencepiece
 
 Captured = pytest.CaptureFixture[str]
 VOCAB = 330

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.checkpoint.names import is_checkpoint
 from paddock.data.tokenizers.load import load_tokenizer_folder, train_tokenizer
 from paddock.jobs.convert import convert

@@ -22,9 +22,9 @@ from paddock.jobs import train as jobs_train
 from paddock.parallel.world import join_world
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.tasks.task import Task
-from paddock.testing.corpora import write_corpus
-from paddock.testing.images import write_folder
-from paddock.testing.texts import write_squad
+from paddock.testing.samples.corpora import write_corpus
+from paddock.testing.samples.images import write_folder
+from paddock.testing.samples.texts import write_squad
 from paddock.testing.tiny import TINY, losses
 from paddock.training.run import TrainingRun
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from paddock.cli.main import run
 from paddock.devices import products
 from paddock.jobs import generate
-from paddock.telemetry import terminal
+from paddock.telemetry.screen import terminal
 from paddock.testing.tiny import TINY
 
 PROMPTS = 5

@@ -17,7 +17,7 @@ from paddock.checkpoint.storage import describe_checkpoint
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
 from paddock.errors import STOPPED
-from paddock.launch.nodes import agreed
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.telemetry.jsonl import read_metrics
 from paddock.testing.tiny import TINY, losses
 from paddock.training.callbacks import Callback, register_callback

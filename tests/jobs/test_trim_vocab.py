@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.cli.main import run
 from paddock.data.config import TokenizerConfig
 from paddock.data.indexed.writer import IndexedWriter
@@ -26,7 +26,7 @@ from paddock.models.gpt2.model import GPT2
 from paddock.models.layers.initialization import initialize
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
-from paddock.testing.texts import train_sentencepiece
+from paddock.testing.samples.texts import train_sentencepiece
 
 Captured = pytest.CaptureFixture[str]
 LINES = [

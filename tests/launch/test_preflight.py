@@ -18,9 +18,9 @@ from paddock.errors import MachineError
 from paddock.jobs import evaluate, generate
 from paddock.launch import preflight
 from paddock.launch.facts import Facts, own_facts
-from paddock.launch.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.preflight import Meeting, check_same_data, check_writable, compared, inspection
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.testing.hosts import hosts
 from paddock.testing.processes import reserved_port
 
@@ -110,7 +110,7 @@ def test_a_clock_that_is_wrong_is_a_remark(capfd: pytest.CaptureFixture[str]) ->
 import sys, time
 now = time.time
 time.time = lambda: now() - 3600
-from paddock.launch.nodes import agreed
+from paddock.launch.rendezvous.nodes import agreed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.preflight import compared
 with compared(LaunchOptions(nnodes=2, node_rank=1, master_addr="127.0.0.1", master_port=int(sys.argv[1])), "cpu", {}):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
-from paddock.checkpoint.huggingface import load_weights, read_config, save_folder
+from paddock.checkpoint.foreign.huggingface import load_weights, read_config, save_folder
 from paddock.inference.trained import open_trained
 from paddock.jobs.convert import convert
 from paddock.models.bert.config import BertConfig, Head

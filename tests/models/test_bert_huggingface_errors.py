@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paddock.checkpoint.huggingface import load_weights, read_config, save_folder
+from paddock.checkpoint.foreign.huggingface import load_weights, read_config, save_folder
 from paddock.errors import ConfigError, DataError
 from paddock.models.bert.config import BertConfig
 from paddock.models.bert.model import Bert

@@ -14,7 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers.activations import ACT2FN
 
-from paddock.checkpoint.huggingface import (
+from paddock.checkpoint.foreign.huggingface import (
     is_huggingface_folder,
     load_weights,
     read_config,

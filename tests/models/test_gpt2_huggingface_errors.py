@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paddock.checkpoint.huggingface import is_huggingface_folder, load_weights, read_config, save_folder
+from paddock.checkpoint.foreign.huggingface import is_huggingface_folder, load_weights, read_config, save_folder
 from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.gpt2.model import GPT2

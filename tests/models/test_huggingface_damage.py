@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from paddock.checkpoint.huggingface import load_weights, read_config, read_labels, save_folder
+from paddock.checkpoint.foreign.huggingface import load_weights, read_config, read_labels, save_folder
 from paddock.cli.main import run
 from paddock.errors import DataError, MachineError, UserError
 from paddock.inference.trained import open_trained

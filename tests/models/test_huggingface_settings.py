@@ -14,7 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from paddock.checkpoint.huggingface import load_weights, read_config, save_folder
+from paddock.checkpoint.foreign.huggingface import load_weights, read_config, save_folder
 from paddock.errors import DataError
 from paddock.models import registry
 from paddock.models.bert.config import BertConfig

@@ -18,7 +18,7 @@ from paddock.models.registry import build_model, example_batch
 from paddock.models.resnet import huggingface, weights
 from paddock.models.resnet.config import ARCHITECTURES, ResNetConfig
 from paddock.models.resnet.model import ResNet
-from paddock.parallel.stage import Stage
+from paddock.parallel.pipeline.stage import Stage
 
 SMALL = {"classes": 10, "width": 16}
 

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from paddock.checkpoint.huggingface import load_weights, save_folder
-from paddock.checkpoint.huggingface import save_file as save_public
+from paddock.checkpoint.foreign.huggingface import load_weights, save_folder
+from paddock.checkpoint.foreign.huggingface import save_file as save_public
 from paddock.errors import ConfigError, DataError
 from paddock.models.gpt2.config import GPT2Config
 from paddock.models.layers.initialization import initialize

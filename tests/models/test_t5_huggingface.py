@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paddock.checkpoint.huggingface import load_weights, read_config, save_folder
+from paddock.checkpoint.foreign.huggingface import load_weights, read_config, save_folder
 from paddock.errors import ConfigError, DataError
 from paddock.models.layers.initialization import initialize
 from paddock.models.t5.config import T5Config

@@ -17,7 +17,7 @@ from paddock.models.model import Model
 from paddock.models.registry import build_model, example_batch
 from paddock.models.resnet.config import ResNetConfig
 from paddock.models.t5.config import T5Config
-from paddock.parallel.stage import Blueprint
+from paddock.parallel.pipeline.stage import Blueprint
 
 SIZES: dict[str, Any] = {"layers": 3, "hidden": 64, "heads": 4, "vocab": 211, "context": 40, "dropout": 0.0}
 TWO_STACKS: dict[str, Any] = {

@@ -20,7 +20,7 @@ from paddock.parallel.legality import (
     may_compile,
     takes_micro_batches,
 )
-from paddock.parallel.schedules import bubble_fraction, default_count
+from paddock.parallel.pipeline.schedules import bubble_fraction, default_count
 
 LENGTHS = {"data.sequence-length": 128}
 SMALL = {"heads": 12, "feed-forward columns": 3072}

@@ -13,7 +13,7 @@ import pytest
 from paddock.errors import STOPPED
 from paddock.testing.commands import Command, paddock
 from paddock.testing.processes import wait_for
-from paddock.testing.run_directories import MadeRun
+from paddock.testing.samples.run_directories import MadeRun
 from paddock.testing.tiny import TINY, losses
 
 LONG = ["--steps", "100000", "--evaluate.every", "None", "--checkpoint.every", "None"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddock.testing.commands import paddock
-from paddock.testing.texts import sample_texts
+from paddock.testing.samples.texts import sample_texts
 from paddock.testing.tiny import TINY
 
 PROMPT = "The class of the object"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import ConfigError
-from paddock.testing.texts import sample_texts
+from paddock.testing.samples.texts import sample_texts
 from paddock.testing.tiny import TINY
 
 UNDER_WAY = ("starting …", "preparing data …", "building the model …", "evaluating", "saving …")

@@ -12,7 +12,7 @@ from paddock.reporting.comparison import beside
 from paddock.reporting.curves import chosen_metrics, common_axes, default_metric, read_curves, shared_names
 from paddock.reporting.figures import View, figure_of, lie_on_each_other
 from paddock.telemetry.series import MOST
-from paddock.testing.run_directories import MadeRun, falling
+from paddock.testing.samples.run_directories import MadeRun, falling
 
 
 def test_a_metric_over_every_axis(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from paddock.errors import ConfigError, DataError
 from paddock.reporting.details import look_at
 from paddock.reporting.listing import describe_run, find_runs, named_run
 from paddock.streams import let_every_text_pass
-from paddock.testing.run_directories import MadeRun, falling
-from paddock.training.run_lock import holder_of, is_held, locked
+from paddock.testing.samples.run_directories import MadeRun, falling
+from paddock.training.run_directory.lock import holder_of, is_held, locked
 
 
 def state(path: Path) -> str:
@@ -79,7 +79,7 @@ def test_the_lock_tells_who_is_running(tmp_path: Path) -> None:
 def test_looking_keeps_nobody_out(tmp_path: Path) -> None:
     """One process looks again and again, while another one begins."""
     code = (
-        "import sys; from pathlib import Path; from paddock.training.run_lock import is_held\n"
+        "import sys; from pathlib import Path; from paddock.training.run_directory.lock import is_held\n"
         "print('looks', flush=True)\nwhile True: is_held(Path(sys.argv[1]))"
     )
     (tmp_path / ".lock").touch()

@@ -27,7 +27,7 @@ from paddock.models.config import IGNORED
 from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.image_classification import ImageClassification, better_classes
 from paddock.tasks.task import Judgement
-from paddock.testing.images import encoded, picture, write_folder, write_shard
+from paddock.testing.samples.images import encoded, picture, write_folder, write_shard
 from paddock.testing.tiny import losses
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "images"

@@ -17,7 +17,7 @@ from paddock.data.language.prepare import PreparedCorpus
 from paddock.errors import DataError
 from paddock.models.config import IGNORED
 from paddock.tasks.language_modeling import LanguageModeling
-from paddock.testing.corpora import NumberedCorpus, tokens_of, write_corpus
+from paddock.testing.samples.corpora import NumberedCorpus, tokens_of, write_corpus
 
 
 def task_over(folder: Path, *corpora: list[list[int]], **settings: Any) -> LanguageModeling:

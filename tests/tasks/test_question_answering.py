@@ -17,7 +17,7 @@ from paddock.data.questions.config import QuestionAnsweringData
 from paddock.errors import UserError
 from paddock.tasks.question_answering import QuestionAnswering
 from paddock.tasks.task import Batch, Judgement
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 PARAGRAPHS: list[dict[str, Any]] = [
     {"context": "Berlin is the capital of Germany.", "qas": [("1", "Where ?", "Berlin"), ("2", "of ?", "Germany")]},

@@ -27,7 +27,7 @@ from paddock.models.registry import build_model
 from paddock.tasks import sequence_to_sequence
 from paddock.tasks.registry import build_task, prepare_data, task_called
 from paddock.tasks.task import Judgement
-from paddock.testing.texts import write_vocabulary
+from paddock.testing.samples.texts import write_vocabulary
 from paddock.trainer import Trainer
 
 PAIRS = [("the capital of germany is", "berlin"), ("who is in berlin", "the capital"), ("where", "germany berlin is")]

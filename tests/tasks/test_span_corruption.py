@@ -18,7 +18,7 @@ from paddock.data.tokenizers.load import Tokenizer, load_tokenizer
 from paddock.errors import ConfigError, DataError
 from paddock.tasks.registry import prepare_data
 from paddock.tasks.span_corruption import span_objective
-from paddock.testing.texts import train_sentencepiece
+from paddock.testing.samples.texts import train_sentencepiece
 
 Captured = pytest.CaptureFixture[str]
 SMALL = SpanConfig(sequence_length=32, target_length=16)

@@ -18,7 +18,7 @@ from paddock.models.config import IGNORED
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.tasks.task import Judgement
 from paddock.testing.layouts import small_bert
-from paddock.testing.texts import word_tokenizer, write_vocabulary
+from paddock.testing.samples.texts import word_tokenizer, write_vocabulary
 
 
 def changed(recipe: Recipe, **sections: Any) -> Recipe:

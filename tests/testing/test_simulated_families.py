@@ -33,9 +33,9 @@ from paddock.parallel.world import World
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.telemetry.meter import ThroughputMeter
 from paddock.telemetry.stream import MetricStream
-from paddock.testing.images import encoded, picture
 from paddock.testing.layouts import small_bert, small_recipe, small_t5
 from paddock.testing.pool import ProcessPool
+from paddock.testing.samples.images import encoded, picture
 from paddock.testing.simulated import simulated_device
 from paddock.testing.tiny import losses
 from paddock.training.loop import TrainingLoop

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddock import Trainer
-from paddock.testing.texts import sample_prompts
+from paddock.testing.samples.texts import sample_prompts
 
 SMALL: dict[str, Any] = {
     "model": {"layers": 2, "hidden": 32, "heads": 2, "context": 32, "vocab": 400, "dropout": 0.0},

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset
 from paddock import Trainer
 from paddock.data.questions.synthetic import synthetic_squad
 from paddock.errors import UserError
-from paddock.testing.texts import sample_prompts
+from paddock.testing.samples.texts import sample_prompts
 
 MakeTrainer = Callable[..., Trainer]
 CLASSIFIES: dict[str, Any] = {

@@ -20,7 +20,7 @@ from paddock.inference.generation.options import GenerationOptions
 from paddock.models.family import Family
 from paddock.tasks.registry import TaskEntry
 from paddock.telemetry.jsonl import read_metrics
-from paddock.testing.texts import sample_prompts
+from paddock.testing.samples.texts import sample_prompts
 from paddock.training.callbacks import register_callback
 
 MAKING = Path(__file__).parents[2] / "docs" / "making"

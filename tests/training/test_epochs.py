@@ -8,7 +8,7 @@ from paddock.config.load import load_recipe
 from paddock.config.rules import examine
 from paddock.errors import ConfigError
 from paddock.training.config import ScheduleConfig
-from paddock.training.schedule import in_steps, learning_rate, period
+from paddock.training.optimization.schedule import in_steps, learning_rate, period
 
 
 def test_the_imagenet_example_divides_by_ten_every_thirty_epochs() -> None:

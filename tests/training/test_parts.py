@@ -24,15 +24,15 @@ from paddock.parallel import gradient_norm as gradient_norm_module
 from paddock.parallel.config import Layout, RecomputeMode
 from paddock.parallel.gradient_norm import scale_gradients, squared_norm
 from paddock.parallel.mesh import Mesh
+from paddock.parallel.pipeline.stage import Stage
 from paddock.parallel.seeds import seed_step
-from paddock.parallel.stage import Stage
 from paddock.parallel.world import World
 from paddock.training import compilation
-from paddock.training import optimizer as optimizer_module
 from paddock.training.compilation import compile_units
 from paddock.training.config import OptimizerConfig, PrecisionConfig
 from paddock.training.numerics import explain, first_bad_module
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization import optimizer as optimizer_module
+from paddock.training.optimization.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
 
 CPU = adapter_named("cpu")

@@ -11,7 +11,7 @@ import pytest
 from paddock import phases
 from paddock.checkpoint.directory import CheckpointDirectory
 from paddock.cli.main import run
-from paddock.telemetry.console import ConsoleSink
+from paddock.telemetry.screen.console import ConsoleSink
 from paddock.testing.tiny import TINY, losses
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.testing.contributions import SMALL_RECIPE, finished
+from paddock.testing.samples.contributions import SMALL_RECIPE, finished
 from paddock.zoo.scaffold import new_contribution
 
 QUICK_SCRIPT = """\

@@ -15,7 +15,7 @@ import yaml
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
 from paddock.telemetry.jsonl import metrics_of, read_metrics
-from paddock.testing.contributions import finished
+from paddock.testing.samples.contributions import finished
 from paddock.testing.tiny import TINY
 from paddock.zoo.cases import RunOptions
 from paddock.zoo.check import CheckPlan, check_contribution

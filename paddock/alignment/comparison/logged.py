@@ -20,7 +20,7 @@ from paddock.errors import LONGEST_SHOWN, ConfigError, DataError, UserError
 from paddock.files import nearest_named, user_path
 from paddock.telemetry.logs import LogFile
 from paddock.telemetry.records import Record, metrics_of
-from paddock.training.run_files import ATTEMPTS, CONFIG, LARGEST, METRICS, read_environment, read_versions
+from paddock.training.run_directory.files import ATTEMPTS, CONFIG, LARGEST, METRICS, read_environment, read_versions
 from paddock.versions import redacted
 
 Position = tuple[int, ...]

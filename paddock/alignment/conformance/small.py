@@ -23,7 +23,7 @@ from paddock.parallel.mesh import build_mesh
 from paddock.parallel.placement import DeviceCopies
 from paddock.parallel.world import World
 from paddock.training.config import OptimizerConfig, PrecisionConfig
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 from paddock.training.precision import LossScale, autocast_for
 from paddock.training.step import StepResult, TrainingStep
 

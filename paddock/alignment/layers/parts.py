@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from paddock.models.model import Batch, Carry, Model
+from paddock.parallel.pipeline.schedules import BEGIN, FINISH
 from paddock.parallel.placement import to_device
-from paddock.parallel.schedules import BEGIN, FINISH
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 LOSS = "loss"

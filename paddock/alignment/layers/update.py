@@ -12,7 +12,7 @@ from paddock.alignment.layers.comparison import Compared
 from paddock.alignment.layers.noise import allow_noise, measure_noise
 from paddock.models.model import Model
 from paddock.training.config import OptimizerConfig
-from paddock.training.optimizer import build_optimizer
+from paddock.training.optimization.optimizer import build_optimizer
 
 UPDATE = "optimizer"
 

@@ -27,7 +27,7 @@ from paddock.data.tokenizers.load import Tokenizer, check_fits, learned_folder, 
 from paddock.data.tokenizers.remembered import check_tokenizer, remembered_tokenizer
 from paddock.errors import DataError, UserError, bad_value
 from paddock.objects.fetch import local_path
-from paddock.telemetry.terminal import byte_progress_bar, print_line, stderr_console
+from paddock.telemetry.screen.terminal import byte_progress_bar, print_line, stderr_console
 
 
 @dataclass(frozen=True)

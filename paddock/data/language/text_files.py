@@ -20,7 +20,7 @@ from paddock.data.preprocess.parsing import BadLine, parse_chunk
 from paddock.errors import ConfigError, DataError, bad_value
 from paddock.files import open_regular
 from paddock.objects.fetch import local_path
-from paddock.telemetry.terminal import byte_progress_bar
+from paddock.telemetry.screen.terminal import byte_progress_bar
 
 CHUNK = 1 << 20
 """Bytes that are read at a time."""

@@ -22,7 +22,7 @@ from paddock.models.layers.cache import KeyValueCache
 from paddock.models.layers.packing import packed_weights
 from paddock.models.model import Batch, Model
 from paddock.parallel.mesh import PIPELINE, Mesh
-from paddock.parallel.stage import Stage
+from paddock.parallel.pipeline.stage import Stage
 
 FIRST_MESSAGE = 512
 """Numbers of a message that are sent at once; a longer one has a second part."""

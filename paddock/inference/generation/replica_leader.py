@@ -18,7 +18,7 @@ from paddock.models.model import Model, allocate
 from paddock.parallel.config import Layout, ParallelConfig, derive_layout
 from paddock.parallel.legality import check_pipeline, check_tensor
 from paddock.parallel.mesh import Mesh, build_mesh
-from paddock.parallel.stage import Stage
+from paddock.parallel.pipeline.stage import Stage
 from paddock.parallel.world import World, gather_texts
 
 

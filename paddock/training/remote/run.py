@@ -25,8 +25,8 @@ from paddock.objects.fetch import fetch
 from paddock.objects.store import Store
 from paddock.process import unhurried
 from paddock.training.remote.uploader import TakenOver, Uploader
-from paddock.training.run_files import ATTEMPTS, CONFIG
-from paddock.training.run_lock import Holder
+from paddock.training.run_directory.files import ATTEMPTS, CONFIG
+from paddock.training.run_directory.lock import Holder
 
 HOLDER = ".holder"
 MARK = ".address"

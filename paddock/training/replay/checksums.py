@@ -13,8 +13,8 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from paddock.parallel.pipeline.stage import Stage
 from paddock.parallel.placement import local
-from paddock.parallel.stage import Stage
 
 Origin = Literal["own", "received", "summed"]
 """Computed here alone; sent by another stage; or summed over processes at the end of the step."""

@@ -12,7 +12,7 @@ from paddock.config.foreign.python_files import read_python
 from paddock.config.load import load_foreign, load_recipe
 from paddock.config.rules import check_layout
 from paddock.errors import ConfigError
-from paddock.testing.foreign_configs import VOCABULARY, write_libai
+from paddock.testing.samples.foreign_configs import VOCABULARY, write_libai
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from paddock.config.foreign.conversion import Conversion, convert
 from paddock.config.load import load_foreign, load_recipe
 from paddock.config.rules import check_recipe
 from paddock.errors import ConfigError
-from paddock.testing.foreign_configs import write_mindformers
+from paddock.testing.samples.foreign_configs import write_mindformers
 
 
 @pytest.fixture

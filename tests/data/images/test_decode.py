@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from paddock.data.images import decode as module
 from paddock.data.images.decode import decode
 from paddock.errors import DataError, MachineError
-from paddock.testing.images import encoded, picture
+from paddock.testing.samples.images import encoded, picture
 
 EXIF_ORIENTATION = 0x0112
 

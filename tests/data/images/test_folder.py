@@ -12,7 +12,7 @@ import pytest
 from paddock.data.images import folder as module
 from paddock.data.images.folder import FolderImages
 from paddock.errors import DataError
-from paddock.testing.images import write_folder
+from paddock.testing.samples.images import write_folder
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from paddock.errors import DataError
 from paddock.models.config import IGNORED
 from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.image_classification import ImageClassification
-from paddock.testing.images import encoded, picture, write_folder
+from paddock.testing.samples.images import encoded, picture, write_folder
 
 CLASSES = ("ant", "bee", "cat")
 STEPS, BATCH = 5, 6

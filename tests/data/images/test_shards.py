@@ -14,7 +14,7 @@ import pytest
 from paddock.data.images import shards as module
 from paddock.data.images.shards import OPEN_AT_ONCE, ShardImages, shards_of
 from paddock.errors import DataError
-from paddock.testing.images import encoded, picture, write_shard
+from paddock.testing.samples.images import encoded, picture, write_shard
 
 
 def images_of(*paths: Path, cache: Path) -> ShardImages:

@@ -18,7 +18,7 @@ from paddock.data.images.transforms import (
     training_transform,
 )
 from paddock.errors import ConfigError
-from paddock.testing.images import picture
+from paddock.testing.samples.images import picture
 
 BILINEAR = Image.Resampling.BILINEAR
 

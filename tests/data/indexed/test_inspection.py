@@ -12,7 +12,7 @@ from paddock.data.indexed.inspection import inspect
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.errors import ConfigError, DataError
-from paddock.testing.corpora import LEGACY, write_raw_corpus
+from paddock.testing.samples.corpora import LEGACY, write_raw_corpus
 
 
 def test_numbers_do_not_depend_on_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

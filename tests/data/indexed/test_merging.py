@@ -15,7 +15,7 @@ from paddock.data.indexed.merging import plan_merge, prefixes_in
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter
 from paddock.errors import ConfigError, DataError
-from paddock.testing.corpora import INDEX, LEGACY, patched, write_raw_corpus
+from paddock.testing.samples.corpora import INDEX, LEGACY, patched, write_raw_corpus
 
 Documents = list[list[list[int]]]
 corpora = st.lists(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.errors import DataError
-from paddock.testing.corpora import INDEX, LEGACY, TOKENS, patched, write_raw_corpus
+from paddock.testing.samples.corpora import INDEX, LEGACY, TOKENS, patched, write_raw_corpus
 
 CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 HUGE = 2**31

@@ -12,7 +12,7 @@ import pytest
 from paddock.data.indexed import verification
 from paddock.data.indexed.verification import verify
 from paddock.data.indexed.writer import IndexedWriter
-from paddock.testing.corpora import INDEX, LEGACY, TOKENS, patched, write_raw_corpus
+from paddock.testing.samples.corpora import INDEX, LEGACY, TOKENS, patched, write_raw_corpus
 
 
 def nobody(count: int) -> None:

@@ -18,7 +18,7 @@ from paddock.data.indexed import writer as module
 from paddock.data.indexed.reader import IndexedTokens
 from paddock.data.indexed.writer import IndexedWriter, WriterPosition
 from paddock.errors import DataError, MachineError
-from paddock.testing.corpora import INDEX, TOKENS
+from paddock.testing.samples.corpora import INDEX, TOKENS
 
 DTYPES = ["u1", "i1", "i2", "i4", "i8", "u2"]
 Documents = list[list[list[int]]]

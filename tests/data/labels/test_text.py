@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paddock.data.labels.config import LabelledTextData
 from paddock.data.labels.text import LabelledFile, class_names, encode_rows, load_rows
 from paddock.errors import ConfigError, DataError
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 LINES = [
     {"text": "the capital", "label": 1, "other": "is in Berlin"},

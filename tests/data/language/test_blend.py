@@ -21,7 +21,7 @@ from paddock.data.language.windows import EvaluationSamples, TrainingSamples
 from paddock.errors import ConfigError, DataError
 from paddock.models.config import IGNORED
 from paddock.tasks.language_modeling import LanguageModeling
-from paddock.testing.corpora import NumberedCorpus, write_corpus
+from paddock.testing.samples.corpora import NumberedCorpus, write_corpus
 
 
 @pytest.mark.parametrize(

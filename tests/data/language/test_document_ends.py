@@ -12,7 +12,7 @@ from paddock.data.language.windows import DocumentEnds, EvaluationSamples, Train
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.errors import ConfigError
 from paddock.models.config import IGNORED
-from paddock.testing.corpora import NumberedCorpus
+from paddock.testing.samples.corpora import NumberedCorpus
 
 END = 3
 

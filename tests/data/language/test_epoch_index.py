@@ -20,7 +20,7 @@ from paddock.data.language.corpus import TokenLocator, are_single, count_tokens,
 from paddock.data.language.epoch_index import EpochIndexes
 from paddock.data.language.windows import TrainingSamples
 from paddock.data.loading.sampler import Shuffle
-from paddock.testing.corpora import NumberedCorpus, write_corpus
+from paddock.testing.samples.corpora import NumberedCorpus, write_corpus
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=12)
 

@@ -14,7 +14,7 @@ from paddock.data.language.masking import MaskedLanguageModel, MaskOptions, Mask
 from paddock.data.language.passages import EvaluationPassages, TrainingPassages
 from paddock.errors import ConfigError, DataError
 from paddock.models.config import IGNORED
-from paddock.testing.corpora import NumberedCorpus
+from paddock.testing.samples.corpora import NumberedCorpus
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 FIRST = 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paddock.data.language.padded import PaddedDocuments, TrainingDocuments
 from paddock.errors import DataError
 from paddock.models.config import IGNORED
-from paddock.testing.corpora import NumberedCorpus, tokens_of
+from paddock.testing.samples.corpora import NumberedCorpus, tokens_of
 
 DOCUMENTS = [[5], [3, 4], [1], [2, 0, 6], [9]]
 

@@ -17,7 +17,7 @@ from paddock.data.language import passages as module
 from paddock.data.language.corpus import Sample, SyntheticCorpus
 from paddock.data.language.passages import EvaluationPassages, Passages, TrainingPassages
 from paddock.errors import DataError
-from paddock.testing.corpora import NumberedCorpus
+from paddock.testing.samples.corpora import NumberedCorpus
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8)
 

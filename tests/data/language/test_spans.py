@@ -14,7 +14,7 @@ from paddock.data.language.passages import EvaluationPassages, Passages, Trainin
 from paddock.data.language.spans import SpanCorruption, SpanOptions, SpanTokens
 from paddock.errors import ConfigError
 from paddock.models.config import IGNORED
-from paddock.testing.corpora import NumberedCorpus
+from paddock.testing.samples.corpora import NumberedCorpus
 
 PAD, END = 0, 1
 SENTINELS = tuple(range(10_099, 9_999, -1))

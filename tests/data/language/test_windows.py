@@ -15,7 +15,7 @@ from paddock.data.language.windows import DocumentEnds, EvaluationSamples, Slidi
 from paddock.data.loading.sampler import Shuffle
 from paddock.errors import DataError
 from paddock.models.config import IGNORED
-from paddock.testing.corpora import HugeCorpus, NumberedCorpus, tokens_of
+from paddock.testing.samples.corpora import HugeCorpus, NumberedCorpus, tokens_of
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=10).filter(
     lambda documents: sum(map(sum, documents)) >= 2

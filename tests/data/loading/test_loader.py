@@ -30,8 +30,8 @@ from paddock.data.loading.loader import StepLoader, WaitGivenUp
 from paddock.data.loading.sampler import Sampler
 from paddock.data.loading.workers import BatchReader, PackedBatch, WorkerBatches, WorkerTraceback
 from paddock.errors import ConfigError, DataError, MachineError
-from paddock.testing.corpora import NumberedSamples, stack
 from paddock.testing.processes import is_gone, wait_for
+from paddock.testing.samples.corpora import NumberedSamples, stack
 
 ENDLESS = 1 << 40
 
@@ -212,7 +212,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
-from paddock.testing.corpora import NumberedSamples, stack
+from paddock.testing.samples.corpora import NumberedSamples, stack
 
 if __name__ == "__main__":
     with StepLoader(NumberedSamples(), Sampler(2, 4, 1, 0), stack, 0, 1 << 40, workers=2) as loader:
@@ -244,7 +244,7 @@ UNGUARDED = """
 print("the script runs")
 from paddock.data.loading.loader import StepLoader
 from paddock.data.loading.sampler import Sampler
-from paddock.testing.corpora import NumberedSamples, stack
+from paddock.testing.samples.corpora import NumberedSamples, stack
 
 with StepLoader(NumberedSamples(), Sampler(2, 4, 1, 0), stack, 0, 8, workers=1) as loader:
     print([batch["index"].tolist() for batch in loader.next_step()])

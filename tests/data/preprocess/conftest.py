@@ -10,7 +10,7 @@ from paddock.data.config import TokenizerConfig
 from paddock.data.language.embedded import embedded_documents
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.data.tokenizers.load import train_tokenizer
-from paddock.testing.texts import MakeJob
+from paddock.testing.samples.texts import MakeJob
 
 
 @pytest.fixture(scope="session")

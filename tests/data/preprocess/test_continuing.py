@@ -20,7 +20,7 @@ from paddock.data.preprocess.journal import Progress
 from paddock.data.preprocess.run import Preprocessed, Snapshot, Watch, preprocess
 from paddock.errors import DataError
 from paddock.testing.processes import wait_for
-from paddock.testing.texts import MakeJob, sample_texts, write_lines
+from paddock.testing.samples.texts import MakeJob, sample_texts, write_lines
 
 UP_TO = """
 import json, sys

@@ -22,7 +22,7 @@ from paddock.data.preprocess.job import PreprocessJob, TokenizerFolder
 from paddock.data.preprocess.run import Watch, preprocess
 from paddock.data.tokenizers.load import load_tokenizer, train_tokenizer
 from paddock.errors import ConfigError, DataError, MachineError
-from paddock.testing.texts import MakeJob, sample_texts, write_lines
+from paddock.testing.samples.texts import MakeJob, sample_texts, write_lines
 
 CHINESE = ["他说：“你好。”然后走了！是吗？好……", "中文。中文", "The end. 中。"]
 

@@ -22,7 +22,7 @@ from paddock.data.preprocess.run import Preprocessed, Snapshot, Watch, preproces
 from paddock.data.preprocess.token_use import used_tokens
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.errors import DataError, MachineError
-from paddock.testing.texts import MakeJob, sample_texts, write_lines
+from paddock.testing.samples.texts import MakeJob, sample_texts, write_lines
 
 TEXTS = [*sample_texts(120), "zwei Straßen\n\tund „Zeilen“", "", "一二三😀"]
 

@@ -16,7 +16,7 @@ from paddock.data.preprocess.parsing import BadLine, parse_lines, parse_text
 from paddock.data.preprocess.run import Watch, preprocess
 from paddock.data.tokenizers.load import load_tokenizer
 from paddock.errors import ConfigError, DataError
-from paddock.testing.texts import MakeJob, sample_texts, write_lines
+from paddock.testing.samples.texts import MakeJob, sample_texts, write_lines
 
 LINES = ["a cat in a garden", "two  dogs\t, oil on canvas", "größer, 花园里的猫 \u2028 x", '{"quoted', "page\x0ctwo"]
 

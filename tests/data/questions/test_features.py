@@ -22,7 +22,7 @@ from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import load_tokenizer
 from paddock.errors import DataError
 from paddock.tasks.answers import trimmed
-from paddock.testing.texts import word_tokenizer, write_vocabulary
+from paddock.testing.samples.texts import word_tokenizer, write_vocabulary
 
 with tempfile.TemporaryDirectory() as folder:
     UNCASED, CASED = (word_tokenizer(Path(folder), lower_case) for lower_case in (True, False))

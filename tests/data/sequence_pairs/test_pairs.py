@@ -14,7 +14,7 @@ from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.data.sequence_pairs.text import PairsFile, SequencePairs, load_pairs
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.errors import ConfigError, DataError
-from paddock.testing.texts import word_tokenizer
+from paddock.testing.samples.texts import word_tokenizer
 
 LINES = [
     ("the capital", "berlin"),

@@ -19,7 +19,7 @@ from paddock.data.tokenizers.remembered import (
     tokenizer_folder,
 )
 from paddock.errors import DataError
-from paddock.testing.texts import train_sentencepiece, word_tokenizer, write_lines
+from paddock.testing.samples.texts import train_sentencepiece, word_tokenizer, write_lines
 
 
 def vocabulary(folder: Path) -> str:

@@ -15,7 +15,7 @@ from paddock.data.config import TokenizerConfig
 from paddock.data.tokenizers import sentencepiece as module
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer, load_tokenizer_folder
 from paddock.errors import ConfigError, DataError, MachineError
-from paddock.testing.texts import train_sentencepiece
+from paddock.testing.samples.texts import train_sentencepiece
 
 T5 = Path(__file__).parents[4] / "shared" / "data" / "tokenizers" / "t5"
 TEXTS = [

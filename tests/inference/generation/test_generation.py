@@ -12,7 +12,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.errors import ConfigError, DataError, NumericsError, UserError
 from paddock.inference.generation import generator as generator_module
 from paddock.inference.generation.decoder import Decoder, Room

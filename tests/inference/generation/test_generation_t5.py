@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from paddock.checkpoint.huggingface import save_folder
+from paddock.checkpoint.foreign.huggingface import save_folder
 from paddock.errors import ConfigError
 from paddock.inference.generation.decoder import Decoder, Room
 from paddock.inference.generation.generate import generate

@@ -1,0 +1,1 @@
+"""Pipelines: a model cut into stages, the schedules they work by, and the parameters that several of them hold."""
