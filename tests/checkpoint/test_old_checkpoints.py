@@ -1,8 +1,9 @@
 """Checkpoints that earlier versions wrote load, go on and are evaluated as they were then.
 
 `data/run_format_2` is a run of a tiny GPT-2 on random tokens, two steps of four, with AdamW's state and an average of
-the weights, written before checkpoints said what their data position means. The numbers are what the version that
-wrote it went on with.
+the weights, written before checkpoints said what their data position means. Beside it are the same run as four
+processes wrote it, each a part (tensor 2 × pipeline 2), and a BERT as two wrote it that shared its parameters. The
+numbers are what the version that wrote them went on with.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import pytest
 from paddock.cli.main import run
 from paddock.testing.tiny import losses
 
-OLD = Path(__file__).parent / "data" / "run_format_2"
+DATA = Path(__file__).parent / "data"
+OLD = DATA / "run_format_2"
+WHOLE = ["--parallel.tensor", "1", "--parallel.pipeline", "1", "--parallel.shard", "none"]
 
 
 @pytest.fixture
@@ -32,6 +35,25 @@ def test_an_old_run_goes_on_as_it_would_have(old_run: Path) -> None:
     assert losses(old_run, "train.grad_norm") == pytest.approx([0.7961439, 0.8536117], rel=1e-4)
     assert losses(old_run, "val.loss") == pytest.approx([3.4653394], rel=1e-5)
     assert losses(old_run, "summary.best_metric") == pytest.approx([3.4653394], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "norms", "val_loss"),
+    [
+        ("run_format_2_gpt2_tp2pp2", [3.4865766, 3.5151396], [0.7961439, 0.8536117], 3.4653395),
+        ("run_format_2_bert_dp2_sharded", [3.4535121, 3.4886889], [2.1305685, 2.0195720], 3.4850245),
+    ],
+)
+def test_an_old_run_of_several_processes_goes_on_in_one(
+    name: str, expected: list[float], norms: list[float], val_loss: float, tmp_path: Path
+) -> None:
+    """Whatever layout wrote it."""
+    old = Path(shutil.copytree(DATA / name, tmp_path / "run"))
+    flags = ["--run-dir", str(old), "--checkpoint.load", "auto", *WHOLE]
+    assert run(["train", str(old / "config.yaml"), *flags]) == 0
+    assert losses(old) == pytest.approx(expected, rel=1e-5)
+    assert losses(old, "train.grad_norm") == pytest.approx(norms, rel=1e-4)
+    assert losses(old, "val.loss") == pytest.approx([val_loss], rel=1e-5)
 
 
 def test_an_old_run_goes_on_under_its_own_seed(old_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
