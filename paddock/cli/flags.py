@@ -53,7 +53,10 @@ class Row:
     means: str
 
     def has(self, word: str) -> bool:
-        return any(word in _plain(text) for text in (*self.flags, self.means))
+        stems = [flag[2:-1] for flag in self.flags if flag.endswith("*")]
+        return any(word.startswith(_plain(stem)) for stem in stems) or any(
+            word in _plain(text) for text in (*self.flags, self.means)
+        )
 
 
 def main(arguments: list[str]) -> None:
