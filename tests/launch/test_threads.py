@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import paddock
 from paddock import Trainer, cores
 from paddock.cli.main import run
 from paddock.config.recipe import Recipe
@@ -125,6 +126,30 @@ def test_a_trainer_takes_what_is_free_unless_somebody_has_chosen(
     torch.set_num_threads(4)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert threads_of() == 4
+
+
+def test_a_loaded_model_takes_what_is_free_unless_somebody_has_chosen(
+    loaded: None, counted: list[int], monkeypatch: pytest.MonkeyPatch, trained_run: Path
+) -> None:
+    """Between the pieces of a text, too, nothing else has another number than before."""
+    monkeypatch.setattr(device_threads, "busy_now", lambda: 3.0)
+    monkeypatch.setattr(device_threads, "physical_cores", lambda: None)
+
+    def threads_of(threads: int | None = None) -> set[int]:
+        counted.clear()
+        model = paddock.load(str(trained_run), threads=threads)
+        for _ in model.generate("The class", max_new_tokens=2, temperature=0, stream=True):
+            assert torch.get_num_threads() == 4
+        model.perplexity("The class statement")
+        assert not counted or counted[-1] == 4
+        return {*counted} - {4}
+
+    assert threads_of() == {1} and threads_of(2) == {2}
+    with pytest.raises(ConfigError, match="threads = 0"):
+        paddock.load(str(trained_run), threads=0)
+    counted[:] = [3]
+    paddock.load(str(trained_run)).perplexity("The class statement")
+    assert counted == [3], "this is nobody's choice but the user's"
 
 
 def test_what_others_do_now_is_looked_at_for_half_a_second_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
