@@ -24,6 +24,11 @@ class Alias:
     """Whether all the words up to the next flag are its value."""
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether it becomes something here."""
+        return not self.means.startswith(("(", "not here"))
+
+    @property
     def is_pattern(self) -> bool:
         """Whether it stands for all flags that begin so."""
         return self.flags[0].endswith("*")
