@@ -139,9 +139,10 @@ def left_to_machine_0(follows: bool) -> Iterator[None]:
 
 
 @contextmanager
-def starting(node_rank: int = 0) -> Iterator[None]:
-    """Say so, before torch is imported: that takes seconds in which nothing else is to be seen."""
-    with left_to_machine_0(node_rank > 0), phase(STARTING, with_torch=True):
+def starting(node_rank: int = 0, *, at_once: bool = False) -> Iterator[None]:
+    """Say so, before torch is imported: that takes seconds in which nothing else is to be seen. `at_once`, where that
+    is only after it."""
+    with left_to_machine_0(node_rank > 0), phase(STARTING, at_once=at_once, with_torch=not at_once):
         yield
 
 

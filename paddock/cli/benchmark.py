@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> None:
 
 def measure_beside(recipe: Recipe, peer: str, chosen: BenchmarkConfig, launch: LaunchOptions, as_json: bool) -> None:
     """Measure and print."""
-    with starting():
+    with starting(at_once=True):
         from paddock.jobs.benchmark import compare
         from paddock.telemetry.terminal import progress_bar
 

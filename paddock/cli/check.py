@@ -178,9 +178,9 @@ def _formats(arguments: list[str]) -> None:
         from paddock.telemetry.format import bytes_
 
     found = []
-    if not options.json:
-        print(f"{'format':<14}{'perplexity':>12}{'change':>10}{'weights':>12}", flush=True)
     for cost in check_formats(options.model, options.text, options.formats, options.device):
+        if not options.json and not found:
+            print(f"{'format':<14}{'perplexity':>12}{'change':>10}{'weights':>12}")
         found.append(asdict(cost))
         if not options.json:
             size = bytes_(cost.weight_bytes)
