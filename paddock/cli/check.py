@@ -177,7 +177,7 @@ def _formats(arguments: list[str]) -> None:
         from paddock.alignment.formats import check_formats
         from paddock.telemetry.format import bytes_
 
-    found = []
+    found: list[dict[str, Any]] = []
     for cost in check_formats(options.model, options.text, options.formats, options.device):
         if not options.json and not found:
             print(f"{'format':<14}{'perplexity':>12}{'change':>10}{'weights':>12}")
