@@ -1,4 +1,4 @@
-"""How busy the cores of this machine are with the work of others."""
+"""The cores of this machine, and how busy they are with the work of others."""
 
 from __future__ import annotations
 
@@ -71,6 +71,13 @@ def busy_now() -> float | None:
         now = look()
         _newest = time.monotonic(), busy_with_others(first, now)
     return _newest[1]
+
+
+def num_cores() -> int:
+    """Cores that this process may use, which a container or taskset may have limited."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def physical_cores() -> int | None:

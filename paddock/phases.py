@@ -27,7 +27,7 @@ class Phase:
     def __init__(self, words: str, clock: Callable[[], float]) -> None:
         self.words, self.base, self._clock = words, words, clock
         self._told = clock()
-        self.was_told = False
+        self.was_told = self.waits = False
 
     def update(self, done: int, total: int) -> None:
         """So much of it is done."""
@@ -39,11 +39,24 @@ class Phase:
             self.tell()
 
     def tell(self) -> None:
-        """A line about it, off a terminal."""
-        self._told = self._clock()
+        """A line about it, off a terminal; what it is inside of, and still waits, comes before."""
+        self.waits, self._told = False, self._clock()
+        for one in [one for one in _phases if one.waits]:
+            one.tell()
         if self.words and tells() and not is_live():
             print(self.words, file=sys.stderr, flush=True)
         self.was_told = True
+
+
+class _BeforeTorch:
+    """A finder of modules that finds none: it tells of a phase where torch is looked for, to be imported."""
+
+    def __init__(self, now: Phase) -> None:
+        self._now = now
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "torch" and self._now.waits:
+            self._now.tell()
 
 
 _phases: list[Phase] = []
@@ -53,23 +66,32 @@ _follows = False
 
 
 @contextmanager
-def phase(words: str, *, at_once: bool = False, clock: Callable[[], float] = time.monotonic) -> Iterator[Phase]:
+def phase(
+    words: str, *, at_once: bool = False, with_torch: bool = False, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Phase]:
     """Say what is being done, until it is done or something else is shown. Off a terminal that is a line if it takes
-    long, or `at_once`."""
+    long, or `at_once`, or when torch is imported, which takes seconds: what is wrong with a command line is mostly
+    found before."""
     now = Phase(words, clock)
     is_news = all(words != one.base for one in _phases)
     _phases.append(now)
     _draw()
-    late = threading.Timer(LINE_EVERY, now.tell)
+    late = threading.Timer(LINE_EVERY, lambda: None if now.was_told else now.tell())
     late.daemon = True
-    if at_once and is_news:
+    now.waits = with_torch and is_news and "torch" not in sys.modules
+    finder = _BeforeTorch(now)
+    if is_news and (at_once or with_torch) and not now.waits:
         now.tell()
     elif is_news:
         late.start()
+    if now.waits:
+        sys.meta_path.insert(0, finder)
     try:
         yield now
     finally:
         late.cancel()
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
         now.words = ""  # a line that was about to come comes no more
         _phases.remove(now)
         _draw()
@@ -117,9 +139,10 @@ def left_to_machine_0(follows: bool) -> Iterator[None]:
 
 
 @contextmanager
-def starting(node_rank: int = 0) -> Iterator[None]:
-    """Say so, before torch is imported: that takes seconds in which nothing else is to be seen."""
-    with left_to_machine_0(node_rank > 0), phase(STARTING, at_once=True):
+def starting(node_rank: int = 0, *, at_once: bool = False) -> Iterator[None]:
+    """Say so, before torch is imported: that takes seconds in which nothing else is to be seen. `at_once`, where that
+    is only after it."""
+    with left_to_machine_0(node_rank > 0), phase(STARTING, at_once=at_once, with_torch=not at_once):
         yield
 
 

@@ -29,7 +29,7 @@ from paddock.config.own_module import check_own_recipe, is_own_module, own_value
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, DataError, bad_value, did_you_mean
 from paddock.files import user_path
-from paddock.launch.environment import threads_in_use, with_free_threads, world_of
+from paddock.launch.environment import with_free_threads, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.objects.address import is_address
 from paddock.plugins import Loan
@@ -307,8 +307,7 @@ class Trainer:
         >>> trainer.generate(["The class", "A function"], max_new_tokens=20, temperature=0)
         """
         asked: dict[str, Any] = {"logprobs": logprobs, **options}
-        with threads_in_use(self._launch(1)):
-            return self._loaded("generate").generate(prompts, **asked)
+        return self._loaded("generate").generate(prompts, **asked)
 
     def convert(
         self,
@@ -359,7 +358,7 @@ class Trainer:
 
         newest = find_checkpoint(self._own_run(wanted))
         if self._opened is None or self._opened[0] != newest:
-            self._opened = newest, load(str(newest), device=self.recipe.train.device)
+            self._opened = newest, load(str(newest), device=self.recipe.train.device, threads=self.launch.threads)
         return self._opened[1]
 
     def _continue(self, weights: str, prompts: list[Any], sampling: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from paddock.cli.main import run
-from paddock.launch import environment
+from paddock.devices import threads
 from paddock.testing.hosts import why_no_hosts
 from paddock.testing.tiny import TINY
 
@@ -81,7 +81,7 @@ def cache_of_the_tests() -> Iterator[None]:
 def threads_of_the_tests() -> Iterator[None]:
     """A Trainer has the same number in every test, whatever else the machine does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(environment, "busy_now", lambda: None)
+        patch.setattr(threads, "busy_now", lambda: None)
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,24 @@ def test_a_live_display_shows_it_itself(monkeypatch: pytest.MonkeyPatch) -> None
         with phase("saving"):
             assert current() == "saving"
         assert terminal.getvalue() == before
+
+
+def test_a_line_where_torch_is_about_to_be_imported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none, where all was over before."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    finders = list(sys.meta_path)
+    with phase("starting", with_torch=True):
+        find_spec("json.tool")
+    assert capsys.readouterr() == ("", "")
+    with phase("starting", with_torch=True):
+        find_spec("torch")
+        assert capsys.readouterr() == ("", "starting\n")
+        find_spec("torch")
+    with phase("starting", with_torch=True), phase("preparing data", at_once=True):
+        find_spec("torch")
+    assert capsys.readouterr() == ("", "starting\npreparing data\n") and sys.meta_path == finders
 
 
 def test_a_line_at_once_off_a_terminal_and_no_second_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ def test_a_page_is_broken_between_words_beneath_its_values() -> None:
         "ok   batch      one two three four five",
         "                six",
         "  next:",
-        "  paddock generate runs/tour --prompt x",
+        "    paddock generate runs/tour --prompt x",
         "model: {a: 1, b: 2, c: 3, d: 4, e: 5}",
     ]
     assert page_of(page, 1000) == page

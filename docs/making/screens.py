@@ -1,10 +1,11 @@
 """The pictures of docs/screens.md: commands run in a terminal of 60 and of 120 columns, and drawn as they appeared.
 
     pip install pyte
-    python docs/making/screens.py
+    python docs/making/screens.py [NAME…]
 
 runs them one after the other, in an empty folder, with the `paddock` of this Python, and writes
-docs/pictures/screens/NAME-COLUMNS.svg. It takes a few minutes.
+docs/pictures/screens/NAME-COLUMNS.svg. It takes a few minutes; the NAMEs that are given are run alone, which does for
+those that need nothing of others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,8 +45,10 @@ class Screen:
 
 
 TRAIN = "paddock train gpt2/tiny --steps 100 --run-dir runs/tour"
+TWO = "paddock train gpt2/tiny --steps 40 --nproc-per-node 2 --run-dir runs/two"
 SCREENS = (
     Screen(TRAIN, "train", {"start": "preparing data", "middle": r"\b[5-9]\d/100"}),
+    Screen(TWO, "two", {"middle": r"\b[2-3]\d/40"}),
     Screen("paddock train gpt2/tiny --parallel.tensor 4", "error"),
     Screen("paddock train gpt2/tiny --stpes 20", "misspelt"),
     Screen("paddock evaluate runs/tour", "evaluate"),
@@ -170,11 +174,11 @@ def _wrapped(text: str, columns: int) -> list[tuple[int, str]]:
     return list(enumerate(text[first : first + columns] for first in range(0, len(text), columns)))
 
 
-def main() -> None:
+def main(names: Sequence[str] = ()) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for columns in WIDTHS:
         with tempfile.TemporaryDirectory() as folder:
-            for screen in SCREENS:
+            for screen in [screen for screen in SCREENS if not names or screen.name in names]:
                 for name, lines in watch(screen, columns, Path(folder)):
                     file = PICTURES / f"{name}-{columns}.svg"
                     file.write_text(picture(screen.command, lines, columns), encoding="utf-8")
@@ -182,4 +186,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

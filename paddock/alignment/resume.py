@@ -24,9 +24,10 @@ from paddock.config.layouts import with_layout, world_of_layout
 from paddock.config.load import save_recipe
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.config.rules import check_recipe
+from paddock.cores import num_cores
 from paddock.errors import CheckFailed, ConfigError, UserError, bad_value
 from paddock.files import scratch_folder
-from paddock.launch.environment import num_cores, under_torchrun
+from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
 from paddock.telemetry.jsonl import metrics_of, read_metrics
 

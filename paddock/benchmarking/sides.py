@@ -46,13 +46,13 @@ class Measured:
 
 
 def take_turns(
-    sides: Mapping[str, Side], warmup: int, turns: int, on_turn: Callable[[int, int], None]
+    sides: Mapping[str, Side], warmup: int, turns: int, threads: int | None, on_turn: Callable[[int, int], None]
 ) -> dict[str, Measured]:
-    """Seconds of every side in every turn. Sides begin one after the other, until each is warm."""
+    """Seconds of every side in every turn, with so many threads. Sides begin one after the other, till each is warm."""
     with ExitStack() as stack:
         processes = {}
         for number, (name, side) in enumerate(sides.items()):
-            processes[name] = stack.enter_context(_process(name, side))
+            processes[name] = stack.enter_context(_process(name, side, threads))
             for _ in range(warmup):
                 processes[name].ask("go")
             on_turn(number + 1, len(sides) + turns)
@@ -89,9 +89,10 @@ class _Process:
 
 
 @contextmanager
-def _process(name: str, side: Side) -> Iterator[_Process]:
+def _process(name: str, side: Side, threads: int | None) -> Iterator[_Process]:
     command = [sys.executable, "-m", "paddock.benchmarking.sides"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    variables = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables) as process:
         try:
             assert process.stdin is not None and process.stdout is not None
             found = _Process(name, process.stdin, process.stdout)

@@ -160,7 +160,7 @@ def layers(arguments: list[str]) -> None:
         return check_parity([*named, *(flag for flag in rest if flag != "--layers")])
     command = parse_recipe_command(LayerOptions, "align --model", [*named, *rest])
     options = command.options
-    with starting(command.launch.node_rank):
+    with starting(command.launch.node_rank, at_once=True):
         from paddock.jobs.align import align_layers
         from paddock.telemetry.screen.terminal import progress_bar
 
@@ -185,7 +185,7 @@ def record(arguments: list[str]) -> None:
     if command.launch.world_size > 1:
         count = command.launch.world_size
         raise bad_value("processes", count, "a record is of what one device computes", "leave out --nproc-per-node")
-    with starting():
+    with starting(at_once=True):
         from paddock.jobs.align import record_layers
         from paddock.telemetry.screen.terminal import progress_bar
 

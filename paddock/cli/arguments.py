@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
@@ -26,7 +25,7 @@ from paddock.config.recipe import Recipe
 from paddock.config.text_as_it_is import take_text_as_it_is
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
-from paddock.streams import page_of
+from paddock.streams import broken_pages, show_page
 
 Options = TypeVar("Options")
 
@@ -47,7 +46,7 @@ def parse(options: type[Options], verb: str, arguments: list[str], aliases: Sequ
     description, prog = inspect.cleandoc(options.__doc__ or ""), f"paddock {verb}"
     if not _asks_help(arguments):
         Page.of(prog, options, aliases).check(arguments)
-    with in_our_words(prog):
+    with in_our_words(prog), broken_pages():
         return _checked(tyro.cli(options, prog=prog, args=arguments, description=description))
 
 
@@ -97,7 +96,7 @@ def apply_flags(
     """Override the fields of `recipe` and of `launch` by flags; the verb's own options are read beside."""
     asks_help = _asks_help(flags)
     if section := asked_section(flags):
-        print(section_page(recipe, section))
+        show_page(section_page(recipe, section))
         raise SystemExit(0)
     words = [name, *flags]
     flags, notes = translate(node_range(flags), recipe)
@@ -110,7 +109,7 @@ def apply_flags(
     if not asks_help:
         Page.of(prog, command, [flag for flag in alias_flags(recipe) if not flag.endswith("*")]).check(flags)
     try:
-        with in_our_words(prog):
+        with in_our_words(prog), broken_pages():
             parsed: Any = tyro.cli(
                 command,
                 prog=prog,
@@ -121,7 +120,8 @@ def apply_flags(
             )
     except SystemExit:
         if asks_help:
-            print(alias_page())
+            show_page(alias_page(mapped_alone=True))
+            show_page("\n`paddock flags` has what becomes of their other flags; `paddock flags WORD` finds one.")
         raise
     starts = not (verb.startswith("check") or getattr(parsed.options, "dry_run", False))
     launch = place(LaunchOptions(**vars(parsed.launch)), flags, [*verb.split(), *words] if starts else None)
@@ -169,21 +169,11 @@ def _asks_help(arguments: list[str]) -> bool:
     return any(flag in arguments for flag in HELP_FLAGS)
 
 
-def alias_page() -> str:
-    """The table of foreign flags, as text."""
+def alias_page(*, mapped_alone: bool = False) -> str:
+    """The table of foreign flags, as text; or of those that become something here."""
     lines = []
     for system in SYSTEMS:
         lines += ["", "shorthands:" if system.name == "Paddock" else f"flags of {system.name} that work here too:"]
-        lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in system.aliases]
+        shown = [alias for alias in system.aliases if alias.is_mapped or not mapped_alone]
+        lines += [f"  {' '.join(alias.flags):<38} {alias.means}" for alias in shown]
     return "\n".join(lines)
-
-
-def show_page(text: str, end: str = "\n") -> None:
-    """Print a page for people; on a terminal, long lines are broken between words."""
-    room = room_in_terminal()
-    print(text if room is None else page_of(text, room), end=end)
-
-
-def room_in_terminal() -> int | None:
-    """Columns of the terminal that results go to; None where they go elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

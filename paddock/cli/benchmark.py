@@ -67,22 +67,22 @@ def main(arguments: list[str]) -> None:
     if command.options.compare is None:
         measure(command.recipe, chosen, command.launch, command.options.json)
         return
-    if command.launch != LaunchOptions():
+    if command.launch != LaunchOptions(threads=command.launch.threads):
         raise ConfigError(
             "--compare measures one process beside another", fix="leave out --nproc-per-node and the like"
         )
-    measure_beside(command.recipe, command.options.compare, chosen, command.options.json)
+    measure_beside(command.recipe, command.options.compare, chosen, command.launch, command.options.json)
 
 
-def measure_beside(recipe: Recipe, peer: str, chosen: BenchmarkConfig, as_json: bool) -> None:
+def measure_beside(recipe: Recipe, peer: str, chosen: BenchmarkConfig, launch: LaunchOptions, as_json: bool) -> None:
     """Measure and print."""
-    with starting():
+    with starting(at_once=True):
         from paddock.jobs.benchmark import compare
         from paddock.telemetry.screen.terminal import progress_bar
 
         measurement = chosen.measurement(warmup=2, iterations=8)
     with progress_bar("compare", visible=True) as on_turn:
-        result = compare(recipe, peer, chosen.peer_settings, measurement, on_turn)
+        result = compare(recipe, peer, chosen.peer_settings, measurement, launch, on_turn)
     print(json.dumps(result) if as_json else "\n".join(comparison_lines(result)), flush=True)
 
 

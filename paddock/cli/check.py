@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from paddock.cli.arguments import parse, parse_recipe_command, show_page
+from paddock.cli.arguments import parse, parse_recipe_command
 from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, did_you_mean
@@ -18,6 +18,7 @@ from paddock.files import atomic_write
 from paddock.launch.options import LaunchOptions
 from paddock.phases import starting
 from paddock.planning.elastic import examine_job
+from paddock.streams import show_page
 
 if TYPE_CHECKING:
     from paddock.alignment.parity import Parity
@@ -125,9 +126,9 @@ def main(arguments: list[str]) -> None:
         checks[wanted](arguments[1:])
     elif wanted in ("-h", "--help"):
         for kind, options in (("config", CheckOptions), ("parity", ParityOptions), ("resume", ResumeOptions)):
-            print(f"usage: paddock check {kind} RECIPE [flags]\n\n    {options.__doc__}\n")
-        print(f"usage: paddock check formats MODEL --text FILE [flags]\n\n    {FormatsOptions.__doc__}\n")
-        print(f"usage: paddock check device NAME [flags]\n\n    {DeviceOptions.__doc__}\n")
+            show_page(f"usage: paddock check {kind} RECIPE [flags]\n\n    {options.__doc__}\n")
+        show_page(f"usage: paddock check formats MODEL --text FILE [flags]\n\n    {FormatsOptions.__doc__}\n")
+        show_page(f"usage: paddock check device NAME [flags]\n\n    {DeviceOptions.__doc__}\n")
     else:
         raise ConfigError(
             f'paddock check cannot check "{wanted}"' if wanted else "paddock check needs to know what to check",
@@ -176,10 +177,10 @@ def _formats(arguments: list[str]) -> None:
         from paddock.alignment.formats import check_formats
         from paddock.telemetry.format import bytes_
 
-    found = []
-    if not options.json:
-        print(f"{'format':<14}{'perplexity':>12}{'change':>10}{'weights':>12}", flush=True)
+    found: list[dict[str, Any]] = []
     for cost in check_formats(options.model, options.text, options.formats, options.device):
+        if not options.json and not found:
+            print(f"{'format':<14}{'perplexity':>12}{'change':>10}{'weights':>12}")
         found.append(asdict(cost))
         if not options.json:
             size = bytes_(cost.weight_bytes)

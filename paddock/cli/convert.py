@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
     options = parse(ConvertOptions, "convert", arguments)
     if options.vocab_multiple != 1 and not options.trim_vocab:
         raise bad_value("--vocab-multiple", options.vocab_multiple, "nothing is trimmed", "add --trim-vocab CORPUS")
-    with phase("converting", at_once=True) as told:
+    with phase("converting", with_torch=True) as told:
         from paddock.jobs.convert import TrimVocabulary, convert
 
         trim = None

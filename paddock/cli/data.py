@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse, show_page
+from paddock.cli.arguments import HELP_FLAGS, parse
 from paddock.errors import ConfigError, did_you_mean
+from paddock.streams import show_page
 from paddock.telemetry.format import bytes_
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def main(arguments: list[str]) -> None:
     verbs = {"inspect": inspect, "merge": merge, "verify": verify}
     wanted, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if wanted in HELP_FLAGS:
-        print(overview())
+        show_page(overview())
     elif wanted in verbs:
         verbs[wanted](rest)
     else:
@@ -130,7 +131,7 @@ def overview() -> str:
         "merge PREFIX… --output-prefix P": MergeOptions,
         "verify PREFIX…": VerifyOptions,
     }
-    lines = ["usage: paddock data inspect|merge|verify …    --help after one of them explains it", ""]
+    lines = ["usage: paddock data inspect|merge|verify …", "  --help after one of them explains it", ""]
     lines += [f"  {usage:<32} {(page.__doc__ or '').splitlines()[0]}" for usage, page in pages.items()]
     return "\n".join(lines)
 

@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import tyro
 from pydantic import BaseModel
 
-from paddock.cli.arguments import HELP_FLAGS, alias_page, parse, room_in_terminal
+from paddock.cli.arguments import HELP_FLAGS, alias_page, parse
 from paddock.cli.mirror import documentation
 from paddock.config.flags.tables import SYSTEMS
 from paddock.config.foreign import idle_keys
 from paddock.config.load import load_without_validation
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, nearest
+from paddock.streams import room_in_terminal, show_page
 
 EXAMPLES = ("gpt2/tiny", "bert/tiny", "bert/base-uncased-squad", "t5/tiny", "t5/reverse", "resnet/tiny-synthetic")
 """Recipes that have all fields of all families and tasks between them."""
@@ -53,7 +54,10 @@ class Row:
     means: str
 
     def has(self, word: str) -> bool:
-        return any(word in _plain(text) for text in (*self.flags, self.means))
+        stems = [flag[2:-1] for flag in self.flags if flag.endswith("*")]
+        return any(word.startswith(_plain(stem)) for stem in stems) or any(
+            word in _plain(text) for text in (*self.flags, self.means)
+        )
 
 
 def main(arguments: list[str]) -> None:
@@ -61,7 +65,7 @@ def main(arguments: list[str]) -> None:
     # A flag is looked for as it is typed, dashes and all.
     options = parse(FlagsOptions, "flags", [word if word in own else word.lstrip("-") for word in arguments])
     if not options.word and not options.json:
-        print(alias_page().strip())
+        show_page(alias_page().strip())
         return
     word = _plain(options.word)
     found = [row for row in (*_of_systems(), *(_of_recipes() if word else ())) if row.has(word)]

@@ -16,6 +16,7 @@ from paddock.launch.starters.container import ContainerOptions, container_comman
 from paddock.launch.starters.hostfile import HostfileOptions, ssh_programs
 from paddock.launch.starters.kubernetes import KubernetesOptions, manifest
 from paddock.launch.starters.sbatch import SbatchOptions, job_script
+from paddock.streams import show_page
 
 USAGES = {
     "sbatch --nodes N -- VERB …": "write a job script for SLURM",
@@ -34,7 +35,7 @@ def main(arguments: list[str]) -> int:
     }
     form, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if form in HELP_FLAGS:
-        print(overview())
+        show_page(overview())
         return 0
     if form not in forms:
         what = f'paddock launch has no form "{form}"' if form else "paddock launch needs to know what to start it with"
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
 def overview() -> str:
     """The page behind `paddock launch --help`."""
-    lines = ["usage: paddock launch FORM … -- VERB …    --help after one of the forms explains it", ""]
+    lines = ["usage: paddock launch FORM … -- VERB …", "  --help after one of the forms explains it", ""]
     lines += [f"  {usage:<42} {meaning}" for usage, meaning in USAGES.items()]
     return "\n".join([*lines, "", "Behind -- stands what stands behind `paddock` on one machine: train gpt2/tiny …"])
 

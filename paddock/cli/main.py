@@ -25,6 +25,7 @@ from paddock.streams import (
     named_output,
     open_closed_streams,
     outliving_readers,
+    show_page,
 )
 
 VERBS = {
@@ -121,7 +122,7 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["help"]:
-        print(overview())
+        show_page(overview())
         return 0
     if arguments[0] in ("-V", "--version", "version"):
         print(f"paddock {__version__}")
@@ -198,21 +199,25 @@ def overview() -> str:
     lines = [
         f"paddock {__version__}: the same model, on any device, in any layout, gives the same loss.",
         "",
-        "usage: paddock VERB …          paddock help VERB, or paddock VERB --help, explains a verb",
-        "                               paddock VERB --help SECTION: one section of the recipe, such as optimizer",
+        "usage: paddock VERB …",
+        "  paddock help VERB            what a verb does and takes; so does --help behind it",
+        "  paddock VERB --help SECTION  one section of the recipe, such as optimizer",
         "",
     ]
-    lines += [f"  {verb:<14} {meaning}" for verb, meaning in VERBS.items()]
+    lines += [f"  {verb:<15} {meaning}" for verb, meaning in VERBS.items()]
     lines += [
         "",
         "try:",
-        "  paddock train gpt2/tiny                    pretrain a small GPT-2 on the Python language reference",
-        "  paddock train gpt2/tiny --nproc-per-node 2 the same, with two data-parallel processes",
-        "  paddock doctor                             what this machine can do",
+        "  paddock train gpt2/tiny",
+        "    pretrain a small GPT-2 on the Python language reference",
+        "  paddock train gpt2/tiny --nproc-per-node 2",
+        "    the same, with two data-parallel processes",
+        "  paddock doctor",
+        "    what this machine can do",
         "",
         "exit codes: 0 done, 1 unexpected, 2 config or usage, 3 environment or launch, 4 data, 5 numerics,",
-        "            6 hang, 7 a check failed, 8 stopped by a signal: saved, and `paddock resume` goes on.",
-        "            --debug shows the stack trace behind an error; with --json it is a line on standard output, too:",
-        '            {"error": what, "why": why, "fix": what to do, "code": the exit code}.',
+        "  6 hang, 7 a check failed, 8 stopped by a signal: saved, and `paddock resume` goes on.",
+        "--debug shows the stack trace behind an error; with --json it is a line on standard output, too:",
+        '  {"error": what, "why": why, "fix": what to do, "code": the exit code}.',
     ]
     return "\n".join(lines)

@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> None:
             fix='give --context "…" --question "…", a text, an image, or --input FILE',
         )
     with ExitStack() as stack:
-        with phase("loading the model", at_once=True):
+        with phase("loading the model", with_torch=True):
             from paddock.jobs.predict import check_output, open_predictor, predict, write_predictions
             from paddock.telemetry.screen.terminal import progress_bar
 

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 import tyro
 
 from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.cores import num_cores
 from paddock.data.config import TextDocument
 from paddock.data.preprocess.flags import SPELLINGS, TokenizerFlags, TokenizerType, spelling_page, tokenizer_of
 from paddock.data.preprocess.job import PreprocessJob
 from paddock.errors import ConfigError, bad_value
-from paddock.launch.environment import num_cores
 
 
 @dataclass(frozen=True)

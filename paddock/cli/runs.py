@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal, show_page
+from paddock.cli.arguments import HELP_FLAGS, parse
 from paddock.cli.asking import confirmed
 from paddock.errors import ConfigError, did_you_mean
+from paddock.streams import room_in_terminal, show_page
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ USAGES = {"show": "RUN", "compare": "RUN RUN…", "plot": "RUN…", "rm": "RUN�
 def main(arguments: list[str]) -> None:
     wanted, rest = (arguments[0], arguments[1:]) if arguments else ("list", [])
     if wanted in HELP_FLAGS:
-        print(overview())
+        show_page(overview())
     elif wanted in VERBS:
         {"list": list_, "show": show_, "compare": compare, "plot": plot, "rm": rm, "clean": clean}[wanted](rest)
     else:
@@ -167,7 +168,7 @@ def main(arguments: list[str]) -> None:
 
 def overview() -> str:
     """The page behind `paddock runs --help`."""
-    lines = ["usage: paddock runs list|show|compare|plot|rm|clean …    --help after one of them explains it", ""]
+    lines = ["usage: paddock runs list|show|compare|plot|rm|clean …", "  --help after one of them explains it", ""]
     for verb, options in VERBS.items():
         first = (options.__doc__ or "").split(". ")[0].split(": ")[0]
         usage = f"{verb} {USAGES.get(verb, '[DIR…]')}"

@@ -12,6 +12,7 @@ from paddock.cli.mirror import documentation, metavar_of
 from paddock.config.flags.translation import alias_flags
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, did_you_mean
+from paddock.streams import room_in_terminal
 
 HELP_FLAGS = ("-h", "--help")
 WIDTH = 100
@@ -34,6 +35,7 @@ def section_page(recipe: Recipe, name: str) -> str:
 
 def _flags(recipe: Recipe, name: str, section: BaseModel) -> Iterator[str]:
     meanings, aliases = documentation(type(section)), alias_flags(recipe)
+    width = min(WIDTH, room_in_terminal() or WIDTH)
     for key, field in type(section).model_fields.items():
         flag, value = f"--{name}.{(field.alias or key).replace('_', '-')}", getattr(section, key)
         others = [other for other, alias in aliases.items() if alias.means == flag]
@@ -42,4 +44,4 @@ def _flags(recipe: Recipe, name: str, section: BaseModel) -> Iterator[str]:
             f" / --{name}.no-{key.replace('_', '-')}" if switch else f" {metavar_of(field.annotation)}"
         )
         told = f"{meanings.get(key, '')} (default: {value})" + (f" Also {', '.join(others)}." if others else "")
-        yield from (f"      {line}" for line in textwrap.wrap(told, WIDTH - 6))
+        yield from (f"      {line}" for line in textwrap.wrap(told, width - 6))

@@ -8,6 +8,7 @@ from typing import Any
 
 from paddock.cli.arguments import HELP_FLAGS
 from paddock.errors import ConfigError, did_you_mean
+from paddock.streams import show_page
 
 Subverbs = Mapping[str, tuple[Callable[[list[str]], None], type[Any]]]
 """Each with what runs it and the options that say what it does."""
@@ -17,7 +18,7 @@ def run_subverb(verb: str, subverbs: Subverbs, arguments: list[str]) -> None:
     """Run the one that is named first; --help alone explains all of them in a line each."""
     wanted = arguments[0] if arguments else ""
     if wanted in HELP_FLAGS:
-        print(_overview(verb, subverbs))
+        show_page(_overview(verb, subverbs))
     elif wanted in subverbs:
         subverbs[wanted][0](arguments[1:])
     else:
@@ -28,7 +29,7 @@ def run_subverb(verb: str, subverbs: Subverbs, arguments: list[str]) -> None:
 
 
 def _overview(verb: str, subverbs: Subverbs) -> str:
-    lines = [f"usage: paddock {verb} {'|'.join(subverbs)} …    --help after one of them explains it", ""]
+    lines = [f"usage: paddock {verb} {'|'.join(subverbs)} …", "  --help after one of them explains it", ""]
     for name, (_, options) in subverbs.items():
         first = inspect.cleandoc(options.__doc__ or "").partition(".")[0].replace("\n", " ")
         lines.append(f"  {name:<8} {first}")

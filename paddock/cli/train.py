@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paddock.cli.arguments import parse_recipe_command, room_in_terminal, show_page
+from paddock.cli.arguments import parse_recipe_command
 from paddock.errors import STOPPED, ConfigError
 from paddock.launch.options import check_world
 from paddock.phases import starting
-from paddock.streams import outliving_readers
+from paddock.streams import outliving_readers, room_in_terminal, show_page
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from paddock.cli.arguments import HELP_FLAGS, parse, room_in_terminal, show_page
+from paddock.cli.arguments import HELP_FLAGS, parse
 from paddock.errors import ConfigError, bad_value, did_you_mean
+from paddock.streams import room_in_terminal, show_page
 from paddock.telemetry.format import count
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def main(arguments: list[str]) -> int | None:
     }
     wanted, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if wanted in HELP_FLAGS:
-        print(overview())
+        show_page(overview())
         return None
     if wanted in verbs:
         return verbs[wanted](rest)
@@ -183,7 +184,7 @@ def overview() -> str:
         "check DIR|model.yaml": CheckOptions,
         "wrap SCRIPT -- ARGUMENTS": WrapOptions,
     }
-    lines = ["usage: paddock zoo list|show|new|check|wrap …    --help after one of them explains it", ""]
+    lines = ["usage: paddock zoo list|show|new|check|wrap …", "  --help after one of them explains it", ""]
     for usage, options in pages.items():
         first = inspect.cleandoc(options.__doc__ or "").partition(".")[0].partition(":")[0].replace("\n", " ")
         lines.append(f"  {usage:<29} {first}")

@@ -15,6 +15,7 @@ from paddock.data.tokenizers.interface import check_text
 from paddock.data.tokenizers.load import Tokenizer
 from paddock.devices import adapter_of, prepare, select
 from paddock.devices.config import WeightFormat
+from paddock.devices.threads import free_threads, threads_in_use, usual_threads
 from paddock.errors import ConfigError, bad_value, did_you_mean
 from paddock.inference.generation.generate import Limits
 from paddock.inference.generation.options import GenerationOptions
@@ -36,8 +37,8 @@ class LoadedModel:
     >>> loaded.generate("The class", max_new_tokens=20, temperature=0)
     """
 
-    def __init__(self, trained: Trained) -> None:
-        self._trained = trained
+    def __init__(self, trained: Trained, threads: int | None = None) -> None:
+        self._trained, self._asked_threads = trained, threads
 
     @property
     def model(self) -> Model:
@@ -132,9 +133,10 @@ class LoadedModel:
         return [one.text for one in found] if logprobs is None else found
 
     def _by_our_products(self, pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-        """The same, multiplied as `paddock generate` does, but nothing that is computed in between."""
+        """The same, with the products and threads of `paddock generate`, but nothing that is computed in between."""
+        threads = self._threads()
         while True:
-            with adapter_of(self._device).using_products(self._products):
+            with threads_in_use(threads), adapter_of(self._device).using_products(self._products):
                 piece = next(pieces, None)
             if piece is None:
                 return
@@ -143,6 +145,13 @@ class LoadedModel:
     @property
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    def _threads(self) -> int | None:
+        """To compute with from now on: what was asked for, or what is free, unless somebody has said it otherwise."""
+        usual = usual_threads(adapter_of(self._device), library=True)
+        if usual is None or self._asked_threads is not None:
+            return self._asked_threads
+        return free_threads(usual, library=True)
 
     @cached_property
     def _products(self) -> dict[str, Any]:
@@ -176,7 +185,7 @@ class LoadedModel:
             raise bad_value("stride", stride, f"windows of {window} tokens would leave some out", f"1 to {window}")
         total, device = 0.0, self._device
         rows = windows(tokens, window, stride)
-        with evaluating(model):
+        with threads_in_use(self._threads()), evaluating(model):
             for first in range(0, len(rows), WINDOWS_AT_ONCE):
                 some = torch.tensor(rows[first : first + WINDOWS_AT_ONCE], device=device)
                 total += float(model(tokens=some[:, 0], labels=some[:, 1]))
@@ -197,16 +206,23 @@ def windows(tokens: Sequence[int], length: int, stride: int) -> list[tuple[list[
     return rows
 
 
-def load(source: str, *, device: str = "auto", format: WeightFormat = "float32") -> LoadedModel:
-    """The model of a run directory, a checkpoint or a Hugging Face folder, ready to be used in this process.
+def load(
+    source: str, *, device: str = "auto", format: WeightFormat = "float32", threads: int | None = None
+) -> LoadedModel:
+    """The model of a run directory, a checkpoint or a Hugging Face folder, ready to be used in this process. It
+    computes with so many `threads`; without a number with those that other work leaves free, unless OMP_NUM_THREADS or
+    torch.set_num_threads has said it.
 
     >>> model = paddock.load("runs/tour")
     >>> model.generate(["The class", "A function"], max_new_tokens=20, temperature=0)
     >>> for number, piece in model.generate("The class", stream=True): print(piece, end="")
     >>> model.perplexity("The class statement defines a class.")
     """
+    check_type("threads", threads, int)
+    if threads is not None and threads < 1:
+        raise bad_value("threads", threads, "a process has at least one", "leave it out")
     adapter = select(device)
     prepare(adapter)
     trained = open_trained(str(source), adapter.torch_device(0))
     set_format(trained.model, format)
-    return LoadedModel(trained)
+    return LoadedModel(trained, threads)

@@ -159,14 +159,18 @@ def compare(
     peer: str,
     settings: Sequence[str],
     measurement: Measurement,
+    launch: LaunchOptions,
     on_turn: Callable[[int, int], None],
 ) -> dict[str, Any]:
     """The recipe's work by us and by a peer in each of these settings, in turns, one process each."""
+    import torch
+
     from paddock.benchmarking.peers import check_peer
     from paddock.benchmarking.sides import PRODUCT, Side, take_turns
     from paddock.devices import select
     from paddock.training.compilation import find_compiler
 
+    launch.check()
     measurement.check()
     sequence_fits(recipe)
     check_layout(recipe, 1)
@@ -179,15 +183,14 @@ def compare(
     sides = {"paddock": Side(values, trains)}
     sides |= {f"{peer} {setting}": Side(values, trains, peer, setting) for setting in settings}
     sides[PRODUCT] = Side(values, trains, setting=PRODUCT)
-    found = take_turns(sides, measurement.warmup, measurement.iterations, on_turn)
-    return _comparison(recipe, peer, measurement, found)
+    threads = with_free_threads(launch, adapter.name).threads
+    found = take_turns(sides, measurement.warmup, measurement.iterations, threads, on_turn)
+    return _comparison(recipe, peer, measurement, found) | {"threads": threads or torch.get_num_threads()}
 
 
 def _comparison(recipe: Recipe, peer: str, measurement: Measurement, found: Mapping[str, Measured]) -> dict[str, Any]:
     """Medians, and ratios turn by turn."""
     from statistics import median
-
-    import torch
 
     from paddock.benchmarking.sides import PRODUCT, product_flops
     from paddock.devices.cpu import cpu_model
@@ -213,7 +216,6 @@ def _comparison(recipe: Recipe, peer: str, measurement: Measurement, found: Mapp
         "fraction_of_product": _ratio([seconds * flops / product_flops() for seconds in product.seconds], ours.seconds),
         "compute": recipe.precision.compute,
         "processor": cpu_model(),
-        "threads": torch.get_num_threads(),
         "versions": versions(),
         "recipe": recipe.to_dict(),
     }

@@ -17,12 +17,13 @@ from typing_extensions import TypedDict
 
 from paddock.devices import prepare, select
 from paddock.devices.fallback import show_ledger
+from paddock.devices.threads import threads_in_use
 from paddock.documents import Parser
 from paddock.errors import ConfigError, DataError
 from paddock.files import atomic_write, open_text, user_path
 from paddock.inference.predictors import Answer, OnBatch, Predictor, PredictorSetup, predictor_of
 from paddock.inference.trained import Trained, open_trained
-from paddock.launch.environment import threads_in_use, with_free_threads
+from paddock.launch.environment import with_free_threads
 from paddock.launch.options import LaunchOptions
 from paddock.tasks.registry import data_config_class
 
@@ -69,7 +70,7 @@ def open_predictor(
         raise ConfigError(f"--batch {batch}", why="at least one input goes through the model at once")
     adapter = select(device)
     prepare(adapter)
-    with threads_in_use(with_free_threads(launch, device)):
+    with threads_in_use(with_free_threads(launch, device).threads):
         trained = open_trained(source, adapter.torch_device(0))
         predictor = _predictor_of(trained, adapter.torch_device(0), batch, skip_unreadable)
         products = adapter.choose_products("auto", trained.model.config.num_parameters())

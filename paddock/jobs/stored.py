@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 def find_place(recipe: Recipe, run_dir: str | Path | None) -> tuple[Recipe, Path | None, RemoteRun | None]:
     """The folder in which a run works, the run in a store of which that is the part here, and the recipe: where it
     begins from another run in a store, with the address of one checkpoint, so that all processes take the same."""
-    from paddock.checkpoint.stored_run import exact_source
-    from paddock.training.remote.run import RemoteRun
+    remote, load = None, recipe.checkpoint.load
+    if run_dir is not None and (is_address(run_dir) or Path(run_dir).is_dir()):
+        from paddock.training.remote.run import RemoteRun
 
-    remote, load = None if run_dir is None else RemoteRun.of(run_dir), recipe.checkpoint.load
+        remote = RemoteRun.of(run_dir)
     if load is not None and is_address(load):
+        from paddock.checkpoint.stored_run import exact_source
+
         goes_on = remote is not None and Address.parse(load) == remote.address
         exact = "auto" if goes_on else exact_source(load)
         recipe = recipe_from_dict(merge(recipe.to_dict(), {"checkpoint": {"load": exact}}))

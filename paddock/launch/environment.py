@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from paddock.cores import busy_now, busy_since_the_beginning, physical_cores
+from paddock.cores import num_cores
+from paddock.devices.threads import free_threads, usual_threads
 from paddock.launch.options import LaunchOptions
 from paddock.parallel.rendezvous import interface_towards, place_in_job
 from paddock.process import is_ours
@@ -35,75 +35,22 @@ def process_counts(options: LaunchOptions) -> dict[str, int]:
     return {"nproc_per_node": place.local_world_size, "nnodes": nodes, **threads}
 
 
-def num_cores() -> int:
-    """Cores that this process may use, which a container or taskset may have limited."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def threads_for(cores: int, processes: int, others: float | None) -> int:
-    """Threads of each process: the cores that are free, shared out."""
-    free = cores if others is None else round(cores - others)
-    return max(1, free // processes)
-
-
 def with_free_threads(options: LaunchOptions, device: str, *, library: bool = False) -> LaunchOptions:
     """The options with a number of threads for a job on this device, if the host is what computes there. In a `library`
     call the process is somebody's own: a number of threads that it was given stays."""
-    import torch
-
     from paddock.devices import select
 
-    if not select(device).computes_on_host:
-        return options
-    threads = torch.get_num_threads()
-    if library and threads not in (num_cores(), physical_cores()):  # torch's own choice is one of these
-        return options
-    return with_threads(options, max(1, threads // options.nproc_per_node), library=library)
-
-
-_told: LaunchOptions | None = None
-"""What the last note was about."""
+    usual = usual_threads(select(device), library=library)
+    return options if usual is None else with_threads(options, max(1, usual // options.nproc_per_node), library=library)
 
 
 def with_threads(options: LaunchOptions, usual: int, *, library: bool = False) -> LaunchOptions:
     """The options with a number of threads: the one that was asked for, else what is free now, up to the `usual`
-    number. What the user or torchrun has set in the environment stays.
-
-    Threads of one product wait for each other. Where one of two has to share its core, both crawl: on a loaded machine
-    two gave a fifth of the speed of one.
-    """
-    global _told
-    if options.threads is not None or "OMP_NUM_THREADS" in os.environ or under_torchrun():
+    number. What the user or torchrun has set in the environment stays."""
+    if options.threads is not None or under_torchrun() or not (library or is_ours()):
         return options
-    if not library and not is_ours():
-        return options
-    others = busy_now() if library else busy_since_the_beginning()
-    threads = min(usual, threads_for(num_cores(), options.nproc_per_node, others))
-    chosen = replace(options, threads=threads)
-    if threads < usual and others is not None and options.node_rank == 0 and chosen != _told:
-        each = f"{threads} thread{'' if threads == 1 else 's'} each, and not {usual}"
-        told = f"other work keeps {others:.1f} of {num_cores()} cores busy, so that processes get {each}"
-        print(f"note: {told}; {'threads=' if library else '--threads'} says otherwise", file=sys.stderr)
-        _told = chosen
-    return chosen
-
-
-@contextmanager
-def threads_in_use(options: LaunchOptions) -> Iterator[None]:
-    """Compute with as many threads as the options say, in this process."""
-    if options.threads is None:
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(options.threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    each = free_threads(usual, options.nproc_per_node, library=library, tells=options.node_rank == 0)
+    return replace(options, threads=each)
 
 
 def worker_environment(options: LaunchOptions) -> dict[str, str]:

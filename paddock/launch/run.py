@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paddock.devices.threads import threads_in_use
 from paddock.errors import bad_value
 from paddock.launch import failure
 from paddock.launch.attempts import Job, run_attempts
-from paddock.launch.environment import threads_in_use, under_torchrun, world_of
+from paddock.launch.environment import under_torchrun, world_of
 from paddock.launch.options import LaunchOptions
 from paddock.launch.placement.find import located
 from paddock.launch.rendezvous.council import Policy
@@ -56,7 +57,7 @@ def run(
     if under_torchrun():
         return _run_as_rank(target, payload, options, run_dir)
     if options.world_size == 1 and not options.max_restarts:
-        with phase(STARTING, at_once=True), threads_in_use(options):
+        with phase(STARTING, at_once=True), threads_in_use(options.threads):
             return resolve(target)(payload)
     options = located(options)
     if options.elastic and node_counts is None:
@@ -83,7 +84,7 @@ def _run_as_rank(target: str, payload: dict[str, Any], options: LaunchOptions, r
             flag, number, "torchrun has started the processes already", "give it to torchrun or to paddock, not to both"
         )
     try:
-        with threads_in_use(options):
+        with threads_in_use(options.threads):
             return resolve(target)(payload)
     except Exception as error:
         failure.record(error, int(os.environ["RANK"]), errors=run_dir / "errors")

@@ -27,8 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
 
+from paddock.cores import num_cores
 from paddock.launch import fork_server
-from paddock.launch.environment import num_cores
 
 IMPORTED = (
     *fork_server.IMPORTED,

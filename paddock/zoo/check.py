@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from paddock.errors import ConfigError
 from paddock.zoo.cases import RunOptions, run_case
 from paddock.zoo.contribution import MODEL_FILE, SCRIPTS, Contribution
 from paddock.zoo.findings import CaseResult, Finding, Report, failed, passed_unless
+from paddock.zoo.lint.conflicts import ask_pip
 from paddock.zoo.lint.hygiene import check_hygiene
 from paddock.zoo.lint.package_index import PackageIndex
 from paddock.zoo.lint.parameters import check_parameters
@@ -53,7 +55,7 @@ def check_contribution(plan: CheckPlan, progress: Progress = lambda _: None) -> 
         findings += check_structure(contribution)
         findings += check_readme(contribution)
         findings += check_parameters(contribution, own)
-        findings += check_requirements(contribution, index.releases)
+        findings += check_requirements(contribution, index.releases, partial(ask_pip, index))
         findings += check_hygiene(contribution)
         safe[folder] = is_safe_to_copy(contribution)
     findings += unplaced

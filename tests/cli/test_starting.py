@@ -91,6 +91,22 @@ def test_machines_other_than_the_first_do_not(place: Path, arguments: list[str])
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "train gpt2/tiny --batch.micro 3",
+        "train gpt2/tiny --batch.micro 3 --run-dir PLACE/new --nproc-per-node 2",
+        "evaluate gpt2/tiny",
+        "evaluate PLACE/none",
+        "benchmark gpt2/tiny --batch.micro 3",
+        "check parity gpt2/tiny --layouts tp5",
+    ],
+)
+def test_what_is_wrong_at_a_glance_is_all_that_is_said(place: Path, words: str) -> None:
+    done = program(place, *words.split())
+    assert (done.returncode, done.stderr.split()[0]) == (2, "error:"), done.stderr
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         *(

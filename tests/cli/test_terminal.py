@@ -52,10 +52,14 @@ def narrow(words: Sequence[str], cwd: Path | None = None) -> list[str]:
     command = AtTerminal(words, columns=60, cwd=cwd)
     lines = b"".join(command).decode().replace("\r\n", "\n").rpartition(ERASE)[2].splitlines()
     assert command.code == 0, lines
-    return lines
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
 
 
 PAGES = [
+    "--help",
+    "zoo --help",
+    "train --help",
+    "train --help optimizer",
     "zoo list",
     "zoo show gpt2/117m",
     "flags zero",

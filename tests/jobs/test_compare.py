@@ -121,13 +121,32 @@ def test_ratios_are_those_of_the_same_turn() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--compare", "hf", "--benchmark.train", "--benchmark.peer-settings", "default", "--json"]
+    flags = ["--compare", "hf", "--benchmark.train", "--benchmark.peer-settings", "default", "--threads", "1", "--json"]
     assert run(["benchmark", "gpt2/tiny", *flags, *TINY]) == 0
     result = json.loads(capsys.readouterr().out)
     assert set(result["sides"]) == {"paddock", "hf default"}
-    assert result["turns"] == 2 and result["ratios"]["hf default"]["median"] > 0
+    assert result["turns"] == 2 and result["threads"] == 1 and result["ratios"]["hf default"]["median"] > 0
     assert run(["benchmark", "gpt2/tiny", "--compare", "hf", "--nproc-per-node", "2"]) == 2
     assert run(["benchmark", "gpt2/tiny", "--compare", "timm"]) == 2
+
+
+def test_all_sides_have_the_threads_that_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of four cores are busy; a number that is asked for goes before."""
+    given: list[str | None] = []
+
+    def start(*_: object, env: dict[str, str], **__: object) -> None:
+        given.append(env.get("OMP_NUM_THREADS"))
+        raise MachineError("that is enough")
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("paddock.benchmarking.sides.subprocess.Popen", start)
+    monkeypatch.setattr("paddock.launch.environment.is_ours", lambda: True)
+    monkeypatch.setattr("paddock.devices.threads.num_cores", lambda: 4)
+    monkeypatch.setattr("paddock.devices.threads.busy_since_the_beginning", lambda: 3.0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    for flags in ([], ["--threads", "2"]):
+        assert run(["benchmark", "gpt2/tiny", "--compare", "hf", *flags, *TINY]) == 3
+    assert given == ["1", "2"]
 
 
 def test_what_goes_wrong_in_a_side_is_told(capsys: pytest.CaptureFixture[str]) -> None:

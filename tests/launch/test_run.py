@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from paddock.cores import num_cores
 from paddock.errors import ConfigError, DataError, MachineError
 from paddock.launch import supervisor
-from paddock.launch.environment import num_cores, worker_environment
+from paddock.launch.environment import worker_environment
 from paddock.launch.failure import WorkerFailed
 from paddock.launch.options import LaunchOptions
 from paddock.launch.run import run

@@ -11,15 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
+import paddock
 from paddock import Trainer, cores
 from paddock.cli.main import run
 from paddock.config.recipe import Recipe
 from paddock.cores import Look, busy_with_others, look
+from paddock.devices import threads as device_threads
+from paddock.devices.threads import threads_for
 from paddock.errors import ConfigError
 from paddock.jobs import train as jobs_train
 from paddock.jobs.train import TrainingOutcome
 from paddock.launch import environment
-from paddock.launch.environment import threads_for, with_threads, worker_environment
+from paddock.launch.environment import with_threads, worker_environment
 from paddock.launch.options import LaunchOptions
 from paddock.testing.tiny import TINY
 
@@ -55,8 +58,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of four cores, three of which are busy."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(environment, "is_ours", lambda: True)
-    monkeypatch.setattr(environment, "num_cores", lambda: 4)
-    monkeypatch.setattr(environment, "_told", None)
+    monkeypatch.setattr(device_threads, "num_cores", lambda: 4)
+    monkeypatch.setattr(device_threads, "_told", None)
     monkeypatch.setattr(cores, "_first", Look(0.0, 0.0, 0.0))
     monkeypatch.setattr(cores, "look", lambda: Look(10.0, 32.0, 2.0))
 
@@ -105,8 +108,8 @@ def test_a_trainer_takes_what_is_free_unless_somebody_has_chosen(
     loaded: None, counted: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(environment, "is_ours", lambda: False)
-    monkeypatch.setattr(environment, "busy_now", lambda: 3.0)
-    monkeypatch.setattr(environment, "physical_cores", lambda: None)
+    monkeypatch.setattr(device_threads, "busy_now", lambda: 3.0)
+    monkeypatch.setattr(device_threads, "physical_cores", lambda: None)
 
     def threads_of(threads: int | None = None) -> int:
         trainer = Trainer(model="gpt2/tiny", overrides=SMALL, threads=threads)
@@ -123,6 +126,30 @@ def test_a_trainer_takes_what_is_free_unless_somebody_has_chosen(
     torch.set_num_threads(4)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert threads_of() == 4
+
+
+def test_a_loaded_model_takes_what_is_free_unless_somebody_has_chosen(
+    loaded: None, counted: list[int], monkeypatch: pytest.MonkeyPatch, trained_run: Path
+) -> None:
+    """Between the pieces of a text, too, nothing else has another number than before."""
+    monkeypatch.setattr(device_threads, "busy_now", lambda: 3.0)
+    monkeypatch.setattr(device_threads, "physical_cores", lambda: None)
+
+    def threads_of(threads: int | None = None) -> set[int]:
+        counted.clear()
+        model = paddock.load(str(trained_run), threads=threads)
+        for _ in model.generate("The class", max_new_tokens=2, temperature=0, stream=True):
+            assert torch.get_num_threads() == 4
+        model.perplexity("The class statement")
+        assert not counted or counted[-1] == 4
+        return {*counted} - {4}
+
+    assert threads_of() == {1} and threads_of(2) == {2}
+    with pytest.raises(ConfigError, match="threads = 0"):
+        paddock.load(str(trained_run), threads=0)
+    counted[:] = [3]
+    paddock.load(str(trained_run)).perplexity("The class statement")
+    assert counted == [3], "this is nobody's choice but the user's"
 
 
 def test_what_others_do_now_is_looked_at_for_half_a_second_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

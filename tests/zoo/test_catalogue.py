@@ -83,7 +83,7 @@ def test_devices_that_have_no_row(tmp_path: Path) -> None:
     reasons = {"cpu": "it is what devices are compared with", "npu": "a simulated one", "sdaa": "is not installed"}
     for name, why in reasons.items():
         done = measure(tmp_path, "--device", name)
-        assert done.returncode == 2 and why in done.stderr, name
+        assert done.returncode == 2 and why in done.stderr, (name, done.returncode, done.stderr)
 
 
 def test_results_are_written_once(tmp_path: Path) -> None:

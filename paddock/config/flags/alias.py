@@ -24,6 +24,11 @@ class Alias:
     """Whether all the words up to the next flag are its value."""
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether it becomes something here."""
+        return not self.means.startswith(("(", "not here"))
+
+    @property
     def is_pattern(self) -> bool:
         """Whether it stands for all flags that begin so."""
         return self.flags[0].endswith("*")
@@ -104,9 +109,19 @@ def only_one(flags: str, why: str) -> list[Alias]:
     return built_in(flags, "1 -1", why)
 
 
-def each(flags: str, note: str, takes_value: bool = False) -> list[Alias]:
+def each(flags: str, note: str, takes_value: bool = False, several: bool = False) -> list[Alias]:
     """Several flags without a meaning here, for the same reason."""
-    return [no_meaning(flag, note, takes_value) for flag in flags.split()]
+    return [no_meaning(flag, note, takes_value, several) for flag in flags.split()]
+
+
+def off(names: str, note: str) -> list[Alias]:
+    """Switches that Megatron-LM turns off by two spellings each."""
+    return [no_meaning(f"--no-{name} --disable-{name}", note) for name in names.split()]
+
+
+def any_of(pattern: str, note: str) -> Alias:
+    """All flags that begin as the pattern, `--gtp-*`, which have no meaning here, whether they take values or not."""
+    return no_meaning(pattern, note, several=True)
 
 
 def none_of(patterns: str, why: str, fix: str = "leave it out") -> list[Alias]:

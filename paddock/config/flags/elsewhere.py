@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from paddock.config.flags.alias import Alias, built_in, choice, each, impossible, keep, no_meaning, rename, switch
-from paddock.config.flags.megatron import LESS_MEMORY, ON_HOST
+from paddock.config.flags.alias import (
+    Alias,
+    built_in,
+    choice,
+    each,
+    impossible,
+    keep,
+    no_meaning,
+    none_of,
+    rename,
+    switch,
+)
+from paddock.config.flags.megatron import ANY_LAYOUT, LESS_MEMORY, ON_HOST, OVERLAP, PROFILER
 from paddock.errors import bad_value
 
 DEEPSPEED_CONFIG = "--deepspeed_config"
@@ -32,7 +43,7 @@ DEEPSPEED = [
     no_meaning("--no-pipeline-parallel", "--parallel.pipeline 1 is the default"),
     switch("--gradient-checkpointing --gradient_checkpointing", "--parallel.recompute", "full"),
     *impossible("--cpu-offload --offload-optimizer --offload --offload-param", ON_HOST, LESS_MEMORY),
-    *impossible("--include --exclude", "processes are counted, not listed", "--nproc-per-node N", True),
+    *impossible("--include --exclude -i", "processes are counted, not listed", "--nproc-per-node N", True),
     *impossible("--hostfile -H", "a verb of its own starts a command on every host of a list",
                "paddock launch hostfile FILE -- train RECIPE", True),
     *impossible("--launcher", "a verb of its own starts a command on a cluster", "paddock launch --help", True),
@@ -40,7 +51,8 @@ DEEPSPEED = [
                "--dry-run --world N shows what a layout costs", True),
     rename("--min_elastic_nodes", "min-nodes"),
     rename("--max_elastic_nodes", "nnodes"),
-    no_meaning("--elastic_training", "a job with --nnodes MIN:MAX goes on as machines leave and come"),
+    no_meaning("--elastic_training --enable_elastic_training",
+               "a job with --nnodes MIN:MAX goes on as machines leave and come"),
     *each("--no_ssh --no_ssh_check --force_multi --no_local_rank --no_python --save_pid",
           "every machine starts its own processes; paddock launch starts all machines"),
     *each("--launcher_args --ssh_port --venv_script", "paddock launch hostfile --help says how hosts are reached",
@@ -49,6 +61,19 @@ DEEPSPEED = [
     *each("--bind_cores_to_rank", "each process takes its share of the cores as threads (--threads)"),
     *impossible("--bind_core_list", "a process takes threads, and no cores by number", "--threads N",
                True),
+    *each("-q --quiet", "machine 0 alone says what happens"),
+    *each("--log_level", "machine 0 alone says what happens", True),
+    *each("--zero-reduce-scatter --zero-contigious-gradients --contigious-checkpointing --synchronize-each-layer",
+          OVERLAP),
+    *each("--zero-allgather-bucket-size --zero-reduce-bucket-size", OVERLAP, True),
+    *each("--profile-backward", PROFILER),
+    *each("--partition-activations", "--parallel.sequence cuts what is kept along the sequence"),
+    *impossible("--train-tokens", "the length of a run is in steps, samples or epochs", "--train-samples N", True),
+    *none_of("--curriculum-*", "samples are as long from the first step on"),
+    *impossible("--cpu-optimizer --cpu_torch_adam --checkpoint-in-cpu --use-pin-memory", ON_HOST, LESS_MEMORY),
+    *impossible("--remote-device", ON_HOST, LESS_MEMORY, True),
+    *each("--universal-checkpoint", ANY_LAYOUT),
+    *each("--deepscale", "one engine does data, tensor and pipeline parallelism and ZeRO"),
     *each("--deepspeed_mpi", "a job under SLURM or torchrun is known by its environment"),
 ]  # fmt: skip
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from paddock.config.flags.alias import Alias, System, keep, no_meaning, rename, switch
 from paddock.config.flags.elsewhere import DEEPSPEED, LIBAI, MINDFORMERS
-from paddock.config.flags.megatron import MEGATRON_RARE, MEGATRON_TOO
+from paddock.config.flags.megatron import MEGATRON_TOO
+from paddock.config.flags.megatron_rare import MEGATRON_RARE
 from paddock.config.flags.torchtitan import TORCHTITAN
 from paddock.errors import bad_value, did_you_mean
 

@@ -7,9 +7,9 @@ from paddock.checkpoint.config import FOLDER
 from paddock.config.flags.alias import take, value_of
 from paddock.config.flags.elsewhere import DEEPSPEED_CONFIG
 from paddock.config.flags.megatron import CHECKPOINT_STEP, MUST_BE_THERE, POSITIONS, PRETRAINED, TOKENIZER_FLAGS
-from paddock.config.flags.torchtitan import ALL_OF_IT, DATASET, LOWEST
+from paddock.config.flags.torchtitan import ALL_OF_IT, DATASET, LOWEST, TOKENS_ALL, TOKENS_EACH
 from paddock.config.recipe import Recipe
-from paddock.errors import ConfigError, bad_value, did_you_mean
+from paddock.errors import ConfigError, bad_value, did_you_mean, shown
 from paddock.files import user_path
 
 KINDS = {
@@ -34,7 +34,7 @@ def join_flags(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[st
     arguments, positions = take(arguments, POSITIONS)
     if positions is not None:  # --seq-length says it too, wherever it stands
         arguments += ["--model.context", positions]
-    arguments = _corpus(_lowest_rate(arguments, recipe))
+    arguments = _corpus(_tokens(_lowest_rate(arguments, recipe), recipe))
     arguments, notes = _pretrained(_tokenizer(arguments))
     arguments, more = _begin_anew(arguments)
     return _at_step(_all_of_it(arguments)), notes + more
@@ -59,6 +59,20 @@ def _lowest_rate(arguments: list[str], recipe: Recipe) -> list[str]:
     except ValueError:
         raise bad_value(LOWEST, factor, "it and --optimizer.lr should be numbers") from None
     return [*arguments, "--schedule.min-lr", repr(lowest)]
+
+
+def _tokens(arguments: list[str], recipe: Recipe) -> list[str]:
+    """torchtitan's batches, which are counted in tokens."""
+    for flag, field in ((TOKENS_EACH, "--batch.micro"), (TOKENS_ALL, "--batch.global")):
+        arguments, tokens = take(arguments, flag)
+        if tokens is None:
+            continue
+        given = value_of(arguments, "--data.sequence-length") or str(getattr(recipe.data, "sequence_length", 1))
+        if not (tokens.isdecimal() and given.isdecimal()) or not int(given) or int(tokens) % int(given):
+            why = f"samples have {shown(given)} tokens"
+            raise bad_value(flag, tokens, why, "set a multiple of that, or --training.max_context_length")
+        arguments += [field, str(int(tokens) // int(given))]
+    return arguments
 
 
 def _pretrained(arguments: list[str]) -> tuple[list[str], list[str]]:

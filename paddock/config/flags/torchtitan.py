@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddock.config.flags.alias import (
     Alias,
+    any_of,
     built_in,
     choice,
     each,
@@ -21,6 +22,7 @@ from paddock.config.flags.megatron import (
     EIGHT_BITS,
     EVENT_FILES,
     FOUND,
+    IN_METRICS,
     KEPT_IN_FLOAT32,
     LESS_MEMORY,
     NO_PAUSES,
@@ -36,6 +38,8 @@ from paddock.config.flags.megatron import (
 )
 
 DATASET = "--training.dataset"
+TOKENS_EACH = "--training.num_tokens_per_microbatch_per_dp_rank"
+TOKENS_ALL = "--training.num_tokens_per_train_step"
 LOWEST = "--lr_scheduler.min_lr_factor"
 ALL_OF_IT = "--checkpoint.no_initial_load_model_only"
 ALWAYS_SAVED = "checkpoints are always written, every --checkpoint.every steps and at the end"
@@ -46,11 +50,18 @@ def _shard_degree(value: str) -> list[str]:
     return ["--parallel.shard", "none" if value == "1" else "parameters"]
 
 
+def _all_if_negative(value: str) -> list[str]:
+    return ["--evaluate.batches", "None" if value == "-1" else value]
+
+
 TORCHTITAN = [
     rename("--training.steps", "train.steps"),
-    rename("--training.seq_len", "data.sequence-length"),
+    rename("--training.seq_len --training.max_context_length", "data.sequence-length"),
     rename("--training.local_batch_size --training.batch_size", "batch.micro"),
     rename("--training.global_batch_size", "batch.global"),
+    keep(TOKENS_EACH, "--batch.micro, as so many tokens: a multiple of the sequence"),
+    Alias((TOKENS_ALL,), "--batch.global, as so many tokens; -1 is what the layout makes of --batch.micro",
+          lambda value: ["--batch.global", "None"] if value == "-1" else [TOKENS_ALL, value]),
     rename("--training.max_norm", "optimizer.clip"),
     Alias(("--training.dataset_path", "--dataloader.dataset_path"), "--data.path",
           lambda value: ["--data.path", value]),
@@ -93,12 +104,12 @@ TORCHTITAN = [
     rename("--metrics.log_freq", "log.every"),
     switch("--metrics.enable_tensorboard", "--log.tensorboard"),
     switch("--metrics.enable_wandb", "--log.track", "wandb"),
-    rename("--job.dump_folder", "run-dir"),
-    Alias(("--model.tokenizer_path", "--model.hf_assets_path"), "--tokenizer.path, of a folder",
+    rename("--job.dump_folder --dump_folder", "run-dir"),
+    Alias(("--model.tokenizer_path", "--model.hf_assets_path", "--hf_assets_path"), "--tokenizer.path, of a folder",
           lambda value: ["--tokenizer.kind", "folder", "--tokenizer.path", value]),
     *each("--job.description --model.flavor", "the RECIPE says which model it is", True),
-    rename("--validation.freq", "evaluate.every"),
-    rename("--validation.steps", "evaluate.batches"),
+    rename("--validation.freq --validator.freq", "evaluate.every"),
+    Alias(("--validation.steps", "--validator.steps"), "--evaluate.batches; -1 is all of them", _all_if_negative),
     *impossible("--job.config_file", "torchtitan's TOML is not read",
                 "paddock train RECIPE with its settings as flags, such as --training.steps 100", True),
     *each("--job.print_config --debug.print_config", "--dry-run shows the recipe"),
@@ -144,6 +155,10 @@ TORCHTITAN = [
           "--parallelism.no_pipeline_parallel_expert_parallel_overlap", "there are no experts"),
     *each("--parallelism.expert_parallel_comm_backend", "there are no experts", True),
     *each("--parallelism.fsdp_reshard_after_forward", OVERLAP, True),
+    *each("--parallelism.spmd_backend", "torch's DTensor is used, in whole or in part, as a layout needs", True),
+    *each("--parallelism.context_parallel_ptrr_mask_key", ONE_SEQUENCE, True),
+    *each("--debug.spmd_typechecking", "every layout is checked before it runs (paddock check config)"),
+    *each("--debug.enable_structured_logging --debug.no_enable_structured_logging", IN_METRICS),
     *each("--parallelism.enable_fsdp_symm_mem --experimental.enable_async_tensor_parallel "
           "--compile.enable_async_tensor_parallel", OVERLAP),
     *each("--parallelism.disable_loss_parallel --parallelism.enable_loss_parallel --training.enable_loss_parallel "
@@ -160,7 +175,8 @@ TORCHTITAN = [
                "paddock train RECIPE --help parallel lists them", True),
     *each("--checkpoint.folder", "checkpoints are in the run directory, under checkpoints/ (--run-dir)", True),
     *each("--checkpoint.no_enable --checkpoint.no_enable_checkpoint", ALWAYS_SAVED),
-    *each("--checkpoint.initial_load_in_hf", "a Hugging Face folder is known by its files"),
+    *each("--checkpoint.initial_load_in_hf --checkpoint.initial_load_in_hf_quantized",
+          "a Hugging Face folder is known by its files"),
     *each("--checkpoint.last_save_model_only --checkpoint.no_last_save_model_only --checkpoint.model_weights_only",
           WHOLE),
     *each("--checkpoint.last_save_in_hf", "paddock convert RUN FOLDER --to huggingface writes it afterwards"),
@@ -175,7 +191,8 @@ TORCHTITAN = [
     *each("--activation_checkpoint.early_stop --activation_checkpoint.preserve_rng_state "
           "--activation_checkpoint.debug", "dropout is the same when a block is computed again"),
     *each("--activation_checkpoint.determinism_check --activation_checkpoint.memory_budget "
-          "--activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", SELECTIVE, True),
+          "--activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns "
+          "--activation_checkpoint.force_recompute_mm_shapes_by_fqns", SELECTIVE, True, several=True),
     *each("--compile.components", "blocks are compiled, and the loss is one already", True),
     *built_in("--compile.backend", "inductor", "torch.compile's own backend is used"),
     rename("--comm.train_timeout_seconds", "train.hang-timeout"),
@@ -191,14 +208,15 @@ TORCHTITAN = [
     *each("--metrics.disable_color_printing", "NO_COLOR=1 takes the colours away"),
     *each("--metrics.save_tb_folder", EVENT_FILES, True),
     *each("--metrics.save_for_all_ranks --metrics.rank_0_only", "one process writes the metrics of all"),
-    *each("--profiling.profile_freq --profiling.save_traces_folder --profiling.save_memory_snapshot_folder "
-          "--profiling.profiler_active --profiling.profiler_warmup --profiler.profile_freq "
-          "--profiler.save_traces_folder --profiler.profiler_active --profiler.profiler_warmup", PROFILER, True),
-    *each("--profiling.enable_profiling --profiling.enable_memory_snapshot --profiler.enable_profiling "
-          "--profiler.enable_memory_snapshot", PROFILER),
-    *each("--validation.enable --validation.enabled", "the validation part is measured every --evaluate.every steps"),
-    *each("--validation.no_enable", "--evaluate.every None makes none but at the end"),
+    any_of("--profiling.*", PROFILER),
+    any_of("--profiler.*", PROFILER),
+    *each("--validation.enable --validation.enabled --validator.enable",
+          "the validation part is measured every --evaluate.every steps"),
+    *each("--validation.no_enable --validator.no_enable", "--evaluate.every None makes none but at the end"),
     *impossible("--validation.dataset --validation.dataset_path", SPLIT, "--data.split 949,50,1", True),
+    *none_of("--validator.dataloader.*", SPLIT, "--data.split 949,50,1"),
+    *none_of("--override.* --optimizer.param_groups.* --optimizer.optimizer_factory_kwargs_by_name.*",
+             "settings are fields of the recipe, the same for all layers", "paddock train RECIPE --help lists them"),
     *each("--validation.local_batch_size --validation.seq_len", "validation has the batches of training", True),
 ]  # fmt: skip
 """Its `--optimizer.lr`, `--optimizer.name` and `--optimizer.eps` are called so here too."""

@@ -26,12 +26,16 @@ from paddock.config.flags.tables import (
     data_folder,
 )
 from paddock.config.flags.together import join_flags
+from paddock.config.flags.torchtitan import TOKENS_ALL, TOKENS_EACH
 from paddock.config.load import find_recipe
 from paddock.config.overrides import field_kinds
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, UserError, bad_value
 
 MEGATRONS = {flag for alias in MEGATRON for flag in alias.flags}
+MICRO = {"--micro-batch-size", "--training.local_batch_size", TOKENS_EACH, PER_RANK}
+GLOBAL = {"--global-batch-size", "--training.global_batch_size", TOKENS_ALL, "-b"}
+"""Where one is given without the other, the other follows from the layout."""
 MOST = 100_000
 """Nodes, layers and processes that are counted here, one by one."""
 
@@ -71,21 +75,22 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             continue
         # As it is written first: --batch_size and --batch-size are flags of two systems, and mean two things.
         alias = table.get(flag) or table.get(flag.replace("_", "-") if flag.startswith("--") else flag)
-        if alias is None and (alias := _of_a_kind(flag, table, fields)) is not None:
-            alias.expand(flag)
+        alias = alias or _of_a_kind(flag, table, fields)
         may_be_folder = alias is not None and takes_folder
         if alias is None:
             translated.append(word)
             continue
         used.add(alias.flags[0])
-        if equals and not alias.takes_value and value.lower() not in ("true", "1"):
+        if alias.is_pattern:  # of which nobody knows what takes a value
+            value = flag
+        elif equals and not alias.takes_value and value.lower() not in ("true", "1"):
             raise bad_value(flag, value, "it takes no value", f"{flag} alone, or leave it out")
         if alias.takes_value and not equals:
             if position == len(arguments):
                 raise ConfigError(f"{flag} needs a value", fix=f"it stands for {alias.means}")
             value = arguments[position]
             position += 1
-        while alias.several and position < len(arguments) and not arguments[position].startswith("-"):
+        while alias.several and not equals and position < len(arguments) and _is_value(arguments[position]):
             position += 1
         try:
             translated += alias.expand(value)
@@ -95,19 +100,24 @@ def translate(arguments: list[str], recipe: Recipe) -> tuple[list[str], list[str
             raise bad_value(flag, value, "it should be a number") from None
         if alias.note:
             notes.append(f"{flag}: {alias.note}")
-    if PER_RANK in used and "--batch-size" in table:
+    if PER_RANK in used and takes_folder:
         notes.append(f"{PER_RANK}: samples of each process, as in the ModelZoo; --batch-size is the global batch")
     translated, more = join_flags(translated, recipe)
     return _join_parts(translated, used, recipe), notes + more
 
 
 def _of_a_kind(flag: str, table: dict[str, Alias], fields: Container[str]) -> Alias | None:
-    """The one that stands for all flags that begin so, `--moe-*`."""
+    """The one that stands for all flags that begin so, `--moe-*`, turned on or off."""
     if not flag.startswith("--") or flag[2:].replace("-", "_") in fields:
         return None
-    spelled = flag.replace("_", "-")
+    spelled = re.sub("^--(no|disable)-", "--", flag.replace("_", "-"))
     kinds = (alias for alias in table.values() if alias.is_pattern)
     return next((kind for kind in kinds if spelled.startswith(kind.flags[0][:-1].replace("_", "-"))), None)
+
+
+def _is_value(word: str) -> bool:
+    """Whether a word is no flag; a number below zero is none."""
+    return re.match(r"-[^\d.]", word) is None
 
 
 def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[str]:
@@ -126,9 +136,9 @@ def _join_parts(arguments: list[str], used: set[str], recipe: Recipe) -> list[st
         arguments += _interleave(size, stages, arguments, recipe)
     arguments = _model_zoo(_machines(arguments), recipe)
     # As in those systems: a micro-batch without a global batch means micro × data, and the reverse.
-    if used & {"--micro-batch-size", PER_RANK} and "--batch.global" not in arguments:
+    if used & MICRO and "--batch.global" not in arguments:
         arguments += ["--batch.global", "None"]
-    if used & {"--global-batch-size", "-b"} and "--batch.micro" not in arguments:
+    if used & GLOBAL and "--batch.micro" not in arguments and _value_of(arguments, "--batch.global") != "None":
         arguments += ["--batch.micro", "None"]
     return arguments
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from paddock.launch.environment import num_cores
+from paddock.cores import num_cores
 from paddock.launch.options import LaunchOptions
 from paddock.launch.starters.programs import Program, run_together
 from paddock.launch.worker import die_with_parent

@@ -54,30 +54,31 @@ class PackageIndex:
     """An index by its address; without one, pip's own variable says it, or it is PyPI."""
 
     def __init__(self, address: str | None = None) -> None:
-        self._address = (address or os.environ.get("PIP_INDEX_URL") or DEFAULT).rstrip("/")
-        self._dead: str | None = None
+        self.address = (address or os.environ.get("PIP_INDEX_URL") or DEFAULT).rstrip("/")
+        self.dead: str | None = None
+        """Why nobody answers."""
 
     @cache  # noqa: B019 - an index lives as long as one check
     def releases(self, name: str) -> list[Release] | None:
         """The versions of a package; None if there is no such package. IndexUnreachable, if nobody knows."""
-        if self._dead is not None:  # having waited once is enough
-            raise IndexUnreachable(self._dead)
+        if self.dead is not None:  # having waited once is enough
+            raise IndexUnreachable(self.dead)
         try:
             return releases_on(*self._page(name))
         except HTTPError as error:
             if error.code in (404, 410):
                 return None
-            self._dead = f"it answered {error.code}"
+            self.dead = f"it answered {error.code}"
         except DataError as error:
-            self._dead = f"{error.what}: {error.why}"[:200]
+            self.dead = f"{error.what}: {error.why}"[:200]
         except (URLError, OSError, ValueError) as error:
-            self._dead = str(getattr(error, "reason", error))[:120] or type(error).__name__
-        raise IndexUnreachable(self._dead)
+            self.dead = str(getattr(error, "reason", error))[:120] or type(error).__name__
+        raise IndexUnreachable(self.dead)
 
     def _page(self, name: str) -> tuple[str, bytes]:
-        if urlsplit(self._address).scheme not in ("http", "https"):
+        if urlsplit(self.address).scheme not in ("http", "https"):
             raise ValueError("its address is not http or https")
-        request = Request(f"{self._address}/{canonicalize_name(name)}/", headers={"Accept": ACCEPT})  # noqa: S310
+        request = Request(f"{self.address}/{canonicalize_name(name)}/", headers={"Accept": ACCEPT})  # noqa: S310
         with urlopen(request, timeout=SECONDS) as answer:  # noqa: S310 - the scheme is looked at above
             page = answer.read(LARGEST)
             return str(answer.headers.get_content_type()), page

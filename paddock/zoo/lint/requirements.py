@@ -1,7 +1,6 @@
 """Whether what a contribution needs can be installed: each requirement well-formed and pinned, always; there to be had,
-if it is installed here, or if an index can be asked and has it for this Python and machine.
-
-Each is looked at by itself: whether two of them need versions of a third that exclude each other is for an installer.
+if it is installed here, or if an index can be asked and has it for this Python and machine; all of them together
+(`conflicts.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -17,12 +15,11 @@ from packaging.utils import canonicalize_name
 
 from paddock.zoo.contribution import Contribution
 from paddock.zoo.findings import Finding, failed, passed_unless
+from paddock.zoo.lint.conflicts import CHECK, FILE, Resolve, check_conflicts, installed
 from paddock.zoo.lint.package_index import IndexUnreachable, Release
 
-CHECK, FILE = "requirements", "requirements.txt"
 COMMIT = re.compile(r"@[0-9a-f]{40}(#|$)")
 MOST_LINES = 200
-NOT_LOOKED_FOR = "conflicts between them were not looked for"
 Releases = Callable[[str], list[Release] | None]
 """The versions that an index has of a package; None if it has no such package."""
 
@@ -39,8 +36,8 @@ class Line:
         return f"{FILE}:{self.number}"
 
 
-def check_requirements(contribution: Contribution, releases: Releases) -> list[Finding]:
-    """Every line; `releases` is asked about what is not installed."""
+def check_requirements(contribution: Contribution, releases: Releases, resolve: Resolve) -> list[Finding]:
+    """Every line, and all together; `releases` and `resolve` are asked about what is not installed."""
     if not contribution.has(FILE):
         return [failed(CHECK, f"{FILE} is missing")]
     findings: list[Finding] = []
@@ -58,8 +55,13 @@ def check_requirements(contribution: Contribution, releases: Releases) -> list[F
         return findings
     found = [_availability(line, releases) for line in lines.values()]
     problems = [finding for finding in found if finding is not None]
+    if any(problem.status == "failed" for problem in problems):
+        return problems
     count = f"{len(lines)} requirement{'s' if len(lines) > 1 else ''}"
-    return passed_unless(CHECK, problems, f"{count}, pinned and to be had; {NOT_LOOKED_FOR}")
+    return [
+        *passed_unless(CHECK, problems, f"{count}, pinned and to be had"),
+        check_conflicts([line.requirement for line in lines.values()], resolve),
+    ]
 
 
 def parse_lines(text: str) -> Iterator[Line | Finding]:
@@ -133,8 +135,7 @@ def _availability(line: Line, releases: Releases) -> Finding | None:
 
 
 def _is_installed(requirement: Requirement) -> bool:
-    try:
-        installed = metadata.version(requirement.name)
-    except metadata.PackageNotFoundError:
+    version = installed(requirement.name)
+    if version is None:
         return False
-    return requirement.url is not None or requirement.specifier.contains(installed, prereleases=True)
+    return requirement.url is not None or requirement.specifier.contains(version, prereleases=True)

@@ -102,6 +102,7 @@ def test_the_help_page_shows_what_each_flag_takes(capsys: pytest.CaptureFixture[
     for line in ("--parallel.stages {auto}|[INT …]", "--optimizer.betas FLOAT FLOAT", "--train.steps INT|{None}"):
         assert line in page
     assert "--optimizer.name {adamw,adam,sgd,adafactor}" in page and "(default: auto)" in page
+    assert "--num-layers" in page and "--use-rdma" not in page, "what becomes nothing here is in `paddock flags` alone"
 
 
 ONEFLOW = """--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 4 --global-batch-size 8
