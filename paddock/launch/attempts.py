@@ -31,7 +31,8 @@ from paddock.launch.rendezvous.council import SECONDS_TO_MEET, Ending, Orders, P
 from paddock.launch.rendezvous.nodes import keeps_store, leave_behind, meeting_place
 from paddock.launch.rendezvous.seat import RemoteSeat, Seat, machine_lost
 from paddock.messages import error_from_json, error_to_json
-from paddock.parallel.rendezvous import check_interfaces, connect_store, could_not_meet, serve_store
+from paddock.parallel.reach import reach_store
+from paddock.parallel.rendezvous import check_interfaces, could_not_meet, serve_store
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -116,7 +117,7 @@ def _seat(job: Job) -> Iterator[tuple[Seat, _Stores]]:
         seat = RemoteSeat(
             word,
             policy,
-            lambda patience: connect_store(address, port, timedelta(seconds=patience or SECONDS_TO_MEET)),
+            lambda patience: reach_store(address, port, timedelta(seconds=patience or SECONDS_TO_MEET)),
             machine_lost(f"{address}, port {port}", again),
         )
         try:

@@ -22,8 +22,8 @@ from paddock.launch.preflight import inspection
 from paddock.launch.rendezvous import membership
 from paddock.launch.rendezvous.membership import Launcher, join_job, tell_of_refusals
 from paddock.launch.rendezvous.nodes import agreed
-from paddock.launch.rendezvous.reach import connection_error
 from paddock.parallel import rendezvous
+from paddock.parallel.reach import connection_error
 from paddock.parallel.rendezvous import connect_store, serve_store
 from paddock.testing.processes import reserved_port, wait_for
 

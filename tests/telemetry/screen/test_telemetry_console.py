@@ -306,7 +306,9 @@ def test_a_loss_that_is_not_a_number_is_red() -> None:
     assert "\x1b[1;31mnan" in written(console)
 
 
-@pytest.mark.parametrize("module", ["console", "cards", "jsonl", "logfile", "meter", "config", "tensorboard"])
+@pytest.mark.parametrize(
+    "module", ["screen.console", "screen.cards", "jsonl", "logfile", "meter", "config", "tensorboard"]
+)
 def test_importing_is_cheap(module: str) -> None:
     code = f"import sys, paddock.telemetry.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
