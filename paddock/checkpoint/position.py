@@ -15,6 +15,13 @@ from paddock.errors import ConfigError
 POSITION = "data_position"
 """The entry of a checkpoint's description: by recipe field, or in words, what sample numbers stand for."""
 
+TRAINING_CONTENT = "training data content"
+"""The entry about what the training data says, of which `training data` has the lengths alone."""
+HELD_OUT_CONTENT = "held-out data content"
+"""The same of the validation data."""
+_LATER = {TRAINING_CONTENT, HELD_OUT_CONTENT}
+"""Entries that checkpoints of earlier versions do not have."""
+
 _STATE_OF = {"adam": "Adam", "adamw": "Adam", "sgd": "SGD"}
 """Optimizers with the same state can take over from each other."""
 
@@ -24,16 +31,22 @@ def describe_position(seed: int, fingerprint: Mapping[str, int | str]) -> dict[s
     return {"train.seed": seed, **fingerprint}
 
 
+def as_then(now: Mapping[str, int | str], saved: Mapping[str, int | str]) -> dict[str, int | str]:
+    """What is described `now`, as it was described by the version that `saved` is of: the two can be compared."""
+    return {name: value for name, value in now.items() if name in saved or name not in _LATER}
+
+
 def check_position(path: Path, description: Description, position: Mapping[str, int | str], allowed: bool) -> None:
     """An error, if a run that goes on from the checkpoint at `path` would not find its next sample, unless that is
     `allowed`. Checkpoints from before positions were described have only the seed of their recipe to go by."""
     if not description.step or allowed:
         return
-    saved, names = description.data_position, list(position)
+    saved = description.data_position
+    now = as_then(position, saved or {})
     if saved is None:
         saved = {} if description.recipe is None else _seed_of(description.recipe)
-        names = [name for name in names if name in saved]
-    changed = [name for name in {**saved, **dict.fromkeys(names)} if saved.get(name) != position.get(name)]
+        now = {name: value for name, value in now.items() if name in saved}
+    changed = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
     if changed:
         there, here = ({name: values.get(name) for name in changed} for values in (saved, position))
         raise ConfigError(

@@ -31,7 +31,8 @@ from paddock.launch.rendezvous.council import SECONDS_TO_MEET, Ending, Orders, P
 from paddock.launch.rendezvous.nodes import keeps_store, leave_behind, meeting_place
 from paddock.launch.rendezvous.seat import RemoteSeat, Seat, machine_lost
 from paddock.messages import error_from_json, error_to_json
-from paddock.parallel.rendezvous import check_interfaces, connect_store, could_not_meet, serve_store
+from paddock.parallel.reach import reach_store
+from paddock.parallel.rendezvous import check_interfaces, could_not_meet, serve_store
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -116,7 +117,7 @@ def _seat(job: Job) -> Iterator[tuple[Seat, _Stores]]:
         seat = RemoteSeat(
             word,
             policy,
-            lambda patience: connect_store(address, port, timedelta(seconds=patience or SECONDS_TO_MEET)),
+            lambda patience: reach_store(address, port, timedelta(seconds=patience or SECONDS_TO_MEET)),
             machine_lost(f"{address}, port {port}", again),
         )
         try:
@@ -176,25 +177,26 @@ def _attempt(job: Job, seat: Seat, orders: Orders, stores: _Stores, restart: dic
 def _outcome(job: Job, supervisor: Supervisor, reports: Path, first: int) -> Attempt:
     """What the processes of this machine, of which `first` is the first one, have come to."""
     failures, asked = supervisor.failures(), supervisor.stop_signal
+    step = failure.last_step(reports)
     leaves = job.policy.elastic and asked is not None and asked != signal.SIGINT  # Ctrl-C stops all
     if asked is not None and any(one.obeyed_signal for one in failures):
         # It ended as asked, with nothing to save. Its peers lost only it.
         failures = [one for one in failures if not one.obeyed_signal and one.remoteness < 2]
         if not failures:
             interrupted = KeyboardInterrupt() if asked == signal.SIGINT else SystemExit(128 + asked)
-            return Attempt(Ending("signal"), error=interrupted, leaves=leaves)
+            return Attempt(Ending("signal", step=step), error=interrupted, leaves=leaves)
     for one in failures:
         failure.write_up(one, job.errors, reports)
     if failures:
         cause, error = failures[0], failures[0].to_error(job.errors)
-        ending = Ending("failed", error_to_json(error), cause.remoteness, cause.signature, failure.last_step(reports))
+        ending = Ending("failed", error_to_json(error), cause.remoteness, cause.signature, step)
         return Attempt(ending, error=error)
     if supervisor.was_ended:
-        return Attempt(Ending("ended", step=failure.last_step(reports)))
+        return Attempt(Ending("ended", step=step))
     written = reports / f"rank{first}.result"
     result = json.loads(written.read_text(encoding="utf-8")) if written.exists() else None  # it left by sys.exit(0)
     stopped = isinstance(result, dict) and bool(result.get("interrupted"))
-    ending = Ending("stopped" if stopped else "done", stops_all=asked is not None and not leaves)
+    ending = Ending("stopped" if stopped else "done", step=step, stops_all=asked is not None and not leaves)
     return Attempt(ending, result, leaves=leaves and stopped)
 
 

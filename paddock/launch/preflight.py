@@ -25,8 +25,8 @@ from paddock.launch.facts import Facts, Finding, compare, flat, listed, own_fact
 from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.rendezvous.membership import tell_of_refusals
 from paddock.launch.rendezvous.nodes import SECONDS_BETWEEN_LOOKS, SECONDS_TO_BE_HEARD, SECONDS_TO_MEET, agreed
-from paddock.launch.rendezvous.reach import await_store, connection_error
 from paddock.messages import error_from_json, error_to_json
+from paddock.parallel.reach import await_store, connection_error
 from paddock.parallel.rendezvous import address_towards
 from paddock.process import announced, mortal
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from torch.distributed import PrefixStore, Store
 
-from paddock.parallel.rendezvous import agent_store
+from paddock.parallel.reach import agent_store
 
 
 def said_by_main(topic: str, say: Callable[[], str]) -> str | None:

@@ -81,29 +81,9 @@ def _number(name: str, default: int, allowed: range, why: str) -> int:
     raise MachineError(f"the environment variable {name} is {text[:40]!r}", why=why, fix=fix)
 
 
-def agent_store() -> TCPStore | None:
-    """The store of the agent that started this process; None where there is no agent, or it keeps its own."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return None
-    place = place_in_job()
-    if not place.address:
-        raise MachineError(
-            "TORCHELASTIC_USE_AGENT_STORE is set, but not all that torchrun sets with it",
-            why="it says that whoever started this process keeps a store for it, and not where",
-            fix="unset TORCHELASTIC_USE_AGENT_STORE; or start the processes with torchrun",
-        )
-    return connect_store(place.address, place.port)
-
-
-def store_of_job(place: Place) -> TCPStore:
-    """The store in which the processes meet: the agent's, or one that rank 0 serves."""
-    if (store := agent_store()) is not None:
-        return store
-    return serve_store(place.address, place.port) if place.rank == 0 else connect_store(place.address, place.port)
-
-
 def connect_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPStore:
-    """A client of the store at an address. Waits for it, in C++, where a stop signal just ends the process."""
+    """A client of the store at an address, which is known to be one (else: `reach`). Waits for it, in C++, where a stop
+    signal just ends the process."""
     from torch.distributed import DistError, TCPStore
 
     where = f"{address}, port {port}"

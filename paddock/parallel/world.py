@@ -19,7 +19,8 @@ from paddock.devices import DeviceAdapter, prepare
 from paddock.devices.config import FallbackSetting
 from paddock.devices.fallback import Ledger, show_ledger
 from paddock.parallel.attempts import store_of_attempt
-from paddock.parallel.rendezvous import Place, check_interfaces, could_not_meet, place_in_job, store_of_job
+from paddock.parallel.reach import store_of_job
+from paddock.parallel.rendezvous import Place, check_interfaces, could_not_meet, place_in_job
 from paddock.process import announced, mortal
 
 

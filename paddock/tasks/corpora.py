@@ -8,10 +8,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, get_args
 
+from paddock.checkpoint.position import HELD_OUT_CONTENT, TRAINING_CONTENT
 from paddock.data.cache import ArrayCache, cache_beside, cache_folder
 from paddock.data.config import Part, TokensConfig
 from paddock.data.indexed.reader import IndexedTokens
-from paddock.data.language.blend import BlendedSamples, ChainedSamples, CorpusSamples, blend_weights, describe_blend
+from paddock.data.language.blend import (
+    BlendedSamples,
+    ChainedSamples,
+    CorpusSamples,
+    blend_weights,
+    describe_blend,
+    describe_contents,
+)
 from paddock.data.language.corpus import Corpus, CutDocument, SyntheticCorpus, count_tokens, split_documents
 from paddock.data.language.passages import EvaluationPassages, Objective, TrainingPassages
 from paddock.data.language.prepare import PreparedCorpus
@@ -110,12 +118,18 @@ class CorpusTask(Task):
         return [f"the corpus is one document, split inside it: {' + '.join(tokens)} tokens by data.split"]
 
     def fingerprint(self) -> dict[str, int | str]:
-        content = describe_blend(self._blend, self._corpora, [part[0] for part in self._parts])
-        return {"data.sequence_length": self._data.sequence_length, TRAINING_DATA: content}
+        return self._describe(0, TRAINING_DATA, TRAINING_CONTENT)
 
     def held_out_fingerprint(self) -> dict[str, int | str]:
-        content = describe_blend(self._blend, self._corpora, [part[1] for part in self._parts])
-        return {"data.sequence_length": self._data.sequence_length, HELD_OUT_DATA: content}
+        return self._describe(1, HELD_OUT_DATA, HELD_OUT_CONTENT)
+
+    def _describe(self, part: int, entry: str, content: str) -> dict[str, int | str]:
+        documents = [parts[part] for parts in self._parts]
+        return {
+            "data.sequence_length": self._data.sequence_length,
+            entry: describe_blend(self._blend, self._corpora, documents),
+            content: describe_contents(self._corpora, documents),
+        }
 
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())

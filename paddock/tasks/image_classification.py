@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from paddock.checkpoint.position import TRAINING_CONTENT
 from paddock.data.config import DataConfig, TokenizerConfig
 from paddock.data.images.config import SHAPES, ImageData
 from paddock.data.images.decode import check_reader
@@ -74,16 +76,20 @@ class ImageClassification(Task):
         return TrainingImages(self._images("train"), self._data, self._seed)
 
     def fingerprint(self) -> dict[str, int | str]:
-        return self._describe(TRAINING_DATA, "train")
+        return {**self._describe(TRAINING_DATA, "train"), TRAINING_CONTENT: self._content("train")}
 
     def held_out_fingerprint(self) -> dict[str, int | str]:
-        """Of files also the content of some, spread over them all."""
-        files, digest = self._prepared.files.get("val"), hashlib.sha256(self._data.source.encode())
+        described = self._describe(HELD_OUT_DATA, "val")
+        return {**described, HELD_OUT_DATA: f"{described[HELD_OUT_DATA]}, {self._content('val')}"}
+
+    def _content(self, part: Part) -> str:
+        """A digest of what some files have in them, spread over them all."""
+        files, digest = self._prepared.files.get(part), hashlib.sha256(self._data.source.encode())
         if files is not None:
             for index in range(0, len(files), -(-len(files) // LOOKED_INTO)):
-                digest.update(files.read(index))
-        described = self._describe(HELD_OUT_DATA, "val")
-        return {**described, HELD_OUT_DATA: f"{described[HELD_OUT_DATA]}, {digest.hexdigest()[:12]}"}
+                with suppress(OSError, DataError):  # when it is needed, `data.on_error` says what becomes of it
+                    digest.update(files.read(index))
+        return digest.hexdigest()[:12]
 
     def _describe(self, entry: str, part: Part) -> dict[str, int | str]:
         classes = "\n".join(self._prepared.classes) or str(self._classes)

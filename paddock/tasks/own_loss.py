@@ -52,6 +52,8 @@ class OwnLoss(Task):
         return OwnTraining(self._prepared.train, self._seed, self._data.shuffle)
 
     def fingerprint(self) -> dict[str, int | str]:
+        """How many samples there are. Nothing of what they say: a dataset of a program's own may give others each time
+        that it is asked."""
         samples = self._prepared.train or ()
         return {"data.shuffle": str(self._data.shuffle), TRAINING_DATA: f"{len(samples)} samples"}
 

@@ -21,7 +21,7 @@ from paddock.checkpoint.changes import list_changes
 from paddock.checkpoint.directory import CheckpointDirectory, find_checkpoint
 from paddock.checkpoint.foreign.huggingface import holds_weights, load_weights
 from paddock.checkpoint.loading import load_models, load_weights_only, needs_new_head
-from paddock.checkpoint.position import POSITION, check_optimizer, check_position, describe_position
+from paddock.checkpoint.position import POSITION, as_then, check_optimizer, check_position, describe_position
 from paddock.checkpoint.shards.blocks import DamagedCheckpoint
 from paddock.checkpoint.storage import check_readable, describe_checkpoint, run_together
 from paddock.checkpoint.stored_run import source_path
@@ -236,7 +236,8 @@ class TrainingRun:
         self.changes = list_changes(before, (self.recipe.to_dict(), self.data_position), path.parent.parent)
         told = f"{path}, step {progress.step}"
         best, best_of = dict(description.best), dict(description.best_of)
-        if best and best_of and self.recipe.evaluate.every is not None and best_of != self.measured_on:
+        compares = bool(best and best_of) and self.recipe.evaluate.every is not None
+        if compares and best_of != as_then(self.measured_on, best_of):
             return f"{told}; its best was measured on other data, and is sought anew"
         progress.best, progress.best_step, progress.best_of = best, description.best_step, best_of
         return told

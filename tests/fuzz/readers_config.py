@@ -479,8 +479,8 @@ def _nobody_there() -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("init_process_group", "new_group", "destroy_process_group"):
             stack.enter_context(mock.patch.object(dist, name))
-        for name in ("connect_store", "serve_store"):
-            stack.enter_context(mock.patch(f"paddock.parallel.rendezvous.{name}", meet))
+        for name in ("reach_store", "serve_store"):
+            stack.enter_context(mock.patch(f"paddock.parallel.reach.{name}", meet))
         yield
 
 

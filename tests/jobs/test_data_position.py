@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paddock.checkpoint.directory import find_checkpoint
@@ -16,10 +17,12 @@ from paddock.cli.main import run
 from paddock.config.load import load_recipe
 from paddock.config.recipe import recipe_from_dict
 from paddock.config.rules import check_recipe
+from paddock.data.indexed.writer import IndexedWriter
 from paddock.devices import select
 from paddock.errors import ConfigError
 from paddock.jobs import train as jobs_train
 from paddock.parallel.world import join_world
+from paddock.tasks.corpora import CorpusTask
 from paddock.tasks.registry import build_task, prepare_data
 from paddock.tasks.task import Task
 from paddock.testing.samples.corpora import write_corpus
@@ -29,6 +32,9 @@ from paddock.testing.tiny import TINY, losses
 from paddock.training.run import TrainingRun
 
 SMALL = [*TINY, "--model.hidden", "16", "--model.context", "64", "--batch.global", "4"]
+LENGTHS = {"data.sequence_length": 32, "training data": "9000 of 10000 documents, 297000 tokens, 3c630303e60c"}
+HELD_OUT_LENGTHS = {"data.sequence_length": 32, "held-out data": "500 of 10000 documents, 16500 tokens, 3c630303e60c"}
+"""What version 0.1.0 said of `SYNTHETIC`'s data."""
 SYNTHETIC = [*SMALL, "--data.source", "synthetic", "--tokenizer.kind", "none"]
 
 
@@ -80,6 +86,41 @@ def test_what_points_at_the_same_sample_may_change(begun: Path) -> None:
     flags = ["--batch.global", "8", "--optimizer.name", "adam", "--optimizer.lr", "1e-3", "--steps", "3"]
     assert run(["train", *SYNTHETIC, *flags, "--run-dir", str(begun), "--checkpoint.load", "auto"]) == 0
     assert describe_checkpoint(find_checkpoint(begun)).samples == 2 * 4 + 8
+
+
+def test_another_text_of_the_same_lengths_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, added in (("a", 0), ("b", 1)):
+        with IndexedWriter(tmp_path / name, 512) as writer:
+            for document in range(40):
+                writer.add_document(np.arange(30 + document % 5) * (document + 1) % 511 + added)
+    flags = [*SMALL, "--tokenizer.kind", "none", "--data.source", "indexed", "--data.path"]
+    there = ["--run-dir", str(tmp_path / "run")]
+    assert run(["train", *flags, str(tmp_path / "a"), "--steps", "2", *there]) == 0
+    capsys.readouterr()
+    goes_on = ["--steps", "3", "--checkpoint.load", "auto"]
+    assert run(["train", *flags, str(tmp_path / "b"), *goes_on, *there]) == 2
+    told = capsys.readouterr().err
+    assert "error: training data content = " in told and "--checkpoint.allow-changes" in told
+    shutil.move(tmp_path / "a.bin", tmp_path / "moved.bin")
+    shutil.move(tmp_path / "a.idx", tmp_path / "moved.idx")
+    assert run(["train", *flags, str(tmp_path / "moved"), *goes_on, *there]) == 0, "where it lies is no matter"
+
+
+def test_what_an_earlier_version_said_of_its_data_is_compared_as_it_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [*SYNTHETIC, "--run-dir", str(tmp_path / "run"), "--evaluate.every", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(CorpusTask, "fingerprint", lambda _: dict(LENGTHS))
+        patch.setattr(CorpusTask, "held_out_fingerprint", lambda _: dict(HELD_OUT_LENGTHS))
+        assert run(["train", *flags, "--steps", "2"]) == 0
+    goes_on = ["--steps", "3", "--checkpoint.load", "auto"]
+    assert run(["train", *flags, *goes_on, "--data.split", "80", "10", "10"]) == 2
+    capsys.readouterr()
+    assert run(["train", *flags, *goes_on]) == 0
+    assert "sought anew" not in capsys.readouterr().err, "its best was measured on the same data"
+    position = describe_checkpoint(find_checkpoint(tmp_path / "run")).data_position or {}
+    assert position.items() > LENGTHS.items() and "training data content" in position
 
 
 def test_every_process_looks_too(begun: Path) -> None:
@@ -180,9 +221,13 @@ def test_the_fingerprint_of_a_folder_of_images(tmp_path: Path) -> None:
     assert of("a") != of("renamed") and of("a") != of("more")
     kept = task("a").held_out_fingerprint()
     assert kept == task("moved").held_out_fingerprint() == task("more").held_out_fingerprint()
-    image = next((tmp_path / "moved" / "val").glob("*/*"))
-    image.write_bytes(image.read_bytes() + b" ")
-    assert kept != task("moved").held_out_fingerprint()
+    for part, described in (("train", of), ("val", lambda folder: task(folder).held_out_fingerprint())):
+        image = next((tmp_path / "moved" / part).glob("*/*"))
+        image.write_bytes(image.read_bytes() + b" ")
+        assert described("a") != (changed := described("moved"))
+        image.unlink()
+        os.mkfifo(image)  # it cannot be read: what becomes of that is not decided here
+        assert described("a") != described("moved") != changed
 
 
 def test_the_fingerprint_of_texts(tmp_path: Path) -> None:

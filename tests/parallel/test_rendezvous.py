@@ -12,7 +12,8 @@ import pytest
 from paddock.cli.main import run
 from paddock.devices import select
 from paddock.errors import MachineError
-from paddock.parallel.rendezvous import Place, agent_store, place_in_job
+from paddock.parallel.reach import agent_store
+from paddock.parallel.rendezvous import Place, place_in_job
 from paddock.parallel.world import join_world
 from paddock.testing.processes import reserved_port
 from paddock.testing.tiny import TINY

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.data.blend_path import SMALLEST_SHARE
-from paddock.data.language.corpus import Corpus, Sample, describe_part
+from paddock.data.language.corpus import Corpus, Sample, describe_content, describe_part
 from paddock.errors import DataError
 
 SMALLEST_BLOCK = 2**16
@@ -139,3 +139,8 @@ def describe_blend(
     shares = [f"{weight / sum(given):.6g} of " for weight in given] if len(blend) > 1 and given else [""] * len(corpora)
     parts = zip(shares, corpora, documents, strict=True)
     return "; ".join(share + describe_part(corpus, part) for share, corpus, part in parts)
+
+
+def describe_contents(corpora: Sequence[Corpus], documents: Sequence[range]) -> str:
+    """What these parts of corpora say, as digests."""
+    return "; ".join(describe_content(corpus, part) for corpus, part in zip(corpora, documents, strict=True))

@@ -98,6 +98,17 @@ def describe_part(corpus: Corpus, documents: range) -> str:
     )
 
 
+def describe_content(corpus: Corpus, documents: range, places: int = 64, tokens: int = 1024) -> str:
+    """A digest of what these documents say at `places` all over them, however they are stored. Whatever the size of
+    the corpus, no more than so many tokens of each place are read."""
+    digest, locator = hashlib.sha256(), TokenLocator(corpus, sequences_of(corpus, documents))
+    for place in range(0, locator.tokens, -(-locator.tokens // places) or 1):
+        sequence, begin = locator.find(place)
+        piece = corpus.slice(sequence, begin, min(begin + tokens, corpus.sizes.item(sequence)))
+        digest.update(piece.astype("<i8").tobytes())
+    return digest.hexdigest()[:12]
+
+
 def are_single(corpus: Corpus, documents: range) -> bool:
     """Whether each of these documents is exactly one sequence."""
     if len(sequences_of(corpus, documents)) != len(documents):

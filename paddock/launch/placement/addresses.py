@@ -15,13 +15,18 @@ FAR_AWAY = "198.51.100.1"
 
 def parse_addresses(flag: str, text: str) -> list[str]:
     """`a,b,c`: names, IPv4 and IPv6 addresses, the latter in brackets or without."""
-    addresses = [word.strip().removeprefix("[").removesuffix("]") for word in text.split(",")]
+    addresses = [without_brackets(word.strip()) for word in text.split(",")]
     if not all(addresses):
         raise ConfigError(f"{flag} {text} has an empty place", fix=f"{flag} 10.0.0.1,10.0.0.2")
     if repeated := sorted({one for one in addresses if addresses.count(one) > 1}):
         why = "each machine has one place in the list"
         raise ConfigError(f"{flag} names {', '.join(repeated)} twice", why=why, fix="leave the second one out")
     return addresses
+
+
+def without_brackets(address: str) -> str:
+    """`[::1]`, as it is written before a port, is ::1."""
+    return address.removeprefix("[").removesuffix("]")
 
 
 def own_addresses() -> list[str]:

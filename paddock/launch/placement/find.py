@@ -14,7 +14,13 @@ from dataclasses import replace
 from paddock.errors import ConfigError, DataError, bad_value
 from paddock.launch.environment import under_torchrun
 from paddock.launch.options import LaunchOptions
-from paddock.launch.placement.addresses import is_own, parse_addresses, position_of_this_machine, reachable
+from paddock.launch.placement.addresses import (
+    is_own,
+    parse_addresses,
+    position_of_this_machine,
+    reachable,
+    without_brackets,
+)
 from paddock.launch.placement.rank_table import RankTable, checked_rank_table, parse_range
 from paddock.launch.placement.slurm import nodes_left_alone, slurm_step
 from paddock.launch.quiet import import_torch_quietly
@@ -164,6 +170,7 @@ def located(options: LaunchOptions) -> LaunchOptions:
 
 
 def _meeting_address(named: str, others: Sequence[str] = ()) -> str:
+    named = without_brackets(named)
     found = reachable(named, others)
     if found != named:
         print(f"note: {named} is this machine alone by its /etc/hosts; the nodes meet at {found}", file=sys.stderr)

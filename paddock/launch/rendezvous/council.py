@@ -62,7 +62,7 @@ class Ending:
     signature: str = ""
     """The error, without what differs from one attempt to the next."""
     step: int = 0
-    """The last one that was done."""
+    """The last one that was done; 0 if none was, in this attempt."""
     stops_all: bool = False
     """The user wants the whole job to stop, and not just this machine."""
 
@@ -138,6 +138,8 @@ class Council:
         self._gone: list[str] = []
         """Machines that were lost in this round, though they may have come again."""
         self._last_failure: tuple[int, str] | None = None
+        self._fruitless = 0
+        """Attempts before this one, one after the other, in which no step was done."""
         self._changed = self._began_gathering = 0.0
         self._looked: float | None = None
 
@@ -240,7 +242,7 @@ class Council:
         gone = [word.name for word in words if word.leaves]
         stops_all = any(word.ending is not None and word.ending.stops_all for word in words)
         if stopped and self.policy.elastic and not stops_all and (self.orders.saves or gone):
-            self._begin_round(now, self.orders.cause or f"{' and '.join(gone)} has been stopped")
+            self._after_change(now, self.orders.cause or f"{' and '.join(gone)} has been stopped")
         else:
             self._give(phase="over")
 
@@ -263,16 +265,16 @@ class Council:
         if stopped:
             name = self._words[stopped[0]].name
             if self.policy.elastic and self._words[stopped[0]].leaves:
-                self._begin_round(now, f"{name} has been stopped")
+                self._after_change(now, f"{name} has been stopped")
             else:
                 self._give(phase="over", error=error_to_json(MachineError(f"{name} was stopped")))
         elif blamed is None and self._gone:
             gone = f"{self._gone[0]} has gone: nothing was heard of it for {self.policy.timeout:g} s"
-            self._after_loss(now, gone)
+            self._after_change(now, gone)
         elif blamed is not None or failed:
             self._after_failure(now, blamed or failed[0])
         else:  # somebody was out of touch for a while, and heard again before it was missed
-            self._after_loss(now, "a machine lost touch with the others for a while, and ended the attempt")
+            self._after_change(now, "a machine lost touch with the others for a while, and ended the attempt")
 
     def _was_stopped(self, key: str) -> bool:
         """Whether a machine was asked to end, and has not saved: its processes did, or its launcher itself."""
@@ -284,19 +286,24 @@ class Council:
         assert ending is not None
         return ending
 
-    def _after_loss(self, now: float, what: str) -> None:
-        if self.policy.elastic:  # costs a machine, not a restart
+    def _after_change(self, now: float, what: str) -> None:
+        """Machines have gone, or come. Of an elastic job that costs a machine, not a restart, unless there were more
+        attempts without a step, one after the other, than there are machines: then one comes and goes for ever."""
+        fruitless = self._count_fruitless()
+        if self.policy.elastic and fruitless <= self.policy.counts[-1]:
             self._begin_round(now, what)
         elif self.orders.restarts < self.policy.max_restarts:
             self._begin_round(now, what, restarts=self.orders.restarts + 1)
         else:
-            error = MachineError(what, why=self._spent(), fix="start the job again on all machines: it can go on")
+            changes = f"machines came and went, and no step was done in {fruitless} attempts" * self.policy.elastic
+            why = _joined(changes, self._spent())
+            error = MachineError(what, why=why, fix="start the job again on all machines: it can go on")
             self._give(phase="over", error=error_to_json(error))
 
     def _after_failure(self, now: float, key: str) -> None:
         ending, name = self._end_of(key), self._words[key].name
         assert ending.error is not None
-        step = max((one.step for member in self.orders.members if (one := self._ending(member))), default=0)
+        step = self._last_step()
         again = (step, ending.signature) == self._last_failure
         self._last_failure = step, ending.signature
         error = dict(ending.error)
@@ -311,11 +318,20 @@ class Council:
         else:
             self._begin_round(now, error["what"], restarts=self.orders.restarts + 1)
 
+    def _last_step(self) -> int:
+        """The last one that was done in the attempt under way; 0 for none."""
+        return max((one.step for member in self.orders.members if (one := self._ending(member))), default=0)
+
+    def _count_fruitless(self) -> int:
+        """Attempts without a step, one after the other, with the one under way."""
+        return 0 if self._last_step() else self._fruitless + 1
+
     def _spent(self) -> str:
         count = self.policy.max_restarts
         return f"it was restarted {count} time{'s' if count > 1 else ''} (--max-restarts)" if count else ""
 
     def _begin_round(self, now: float, cause: str, restarts: int | None = None) -> None:
+        self._fruitless = self._count_fruitless()
         self._failed.clear()
         self._gone.clear()
         self._began_gathering = self._changed = now

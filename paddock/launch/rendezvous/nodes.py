@@ -23,9 +23,9 @@ from paddock.launch.options import DEFAULT_PORT, LaunchOptions
 from paddock.launch.rendezvous.council import SECONDS_TO_MEET
 from paddock.launch.rendezvous.keeper import Keeper, is_orphaned
 from paddock.launch.rendezvous.membership import join_job, tell_of_refusals
-from paddock.launch.rendezvous.reach import await_store
 from paddock.messages import error_from_json, error_to_json
-from paddock.parallel.rendezvous import await_name, connect_store, could_not_meet, is_own_address, listen
+from paddock.parallel.reach import reach_store
+from paddock.parallel.rendezvous import connect_store, could_not_meet, is_own_address, listen
 from paddock.process import announced
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ def _store_of_job(options: LaunchOptions) -> Iterator[tuple[TCPStore, bool]]:
 
 def _client(address: str, port: int) -> TCPStore:
     """Of a store that another launcher makes, which may still have to come."""
-    await_name(address)
-    await_store(address, port, SECONDS_TO_MEET)
-    return connect_store(address, port, timedelta(seconds=SECONDS_TO_MEET))
+    return reach_store(address, port, timedelta(seconds=SECONDS_TO_MEET))
 
 
 def _listen(address: str, port: int, options: LaunchOptions) -> socket.socket | None:

@@ -123,6 +123,7 @@ class RemoteSeat(Seat):
         self.key = ""
         self._orders = Orders()
         self._broken: Exception | None = None
+        self._refusal = ""  # of the newest try, in words
         self._closing = threading.Event()
         self._heard = time.monotonic()
         self._thread = threading.Thread(target=self._exchange, args=(patience, self._closing), daemon=True)
@@ -158,7 +159,8 @@ class RemoteSeat(Seat):
         while True:
             try:
                 store = self._connect(SECONDS_TO_CONNECT)
-            except UserError:
+            except UserError as error:
+                self._refusal = f" ({error.what}: {error.why})"
                 if time.monotonic() > deadline or self._closing is not closing:
                     raise
             else:
@@ -212,7 +214,7 @@ class RemoteSeat(Seat):
         deadline = time.monotonic() + self.policy.timeout
         while not self.key:
             if self._broken is not None or time.monotonic() > deadline:
-                raise self._lost(f"nothing was heard of it for {2 * self.policy.timeout:g} s")
+                raise self._lost(f"nothing was heard of it for {2 * self.policy.timeout:g} s{self._refusal}")
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _reason(self, error: Exception) -> Exception:

@@ -76,6 +76,8 @@ def test_two_places_of_one_machine() -> None:
 
 def test_ipv6() -> None:
     assert parse_addresses("--node-ips", "[fd00::1],fd00::2") == ["fd00::1", "fd00::2"]
+    by_hand = find("--nnodes", "--master-addr", nnodes=2, master_addr="[fd00::1]")
+    assert located(by_hand).master_addr == "fd00::1"
     if not addresses.is_own("::1"):
         pytest.skip("this machine has no IPv6")
     launch = located(find("--node-ips", node_ips="[2001:db8::1],[::1]"))

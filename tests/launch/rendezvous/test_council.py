@@ -260,6 +260,44 @@ class TestElastic:
         assert (orders.phase, orders.saves, orders.cause) == ("gathering", False, "host-4 has come")
         assert job.works().members == {"2": 0, "3": 1, "4": 2, "5": 3}
 
+    @pytest.mark.parametrize("max_restarts", [0, 2])
+    def test_one_that_comes_and_goes_for_ever_uses_up_the_restarts(self, max_restarts: int) -> None:
+        job = Job(None, None, counts=(1, 2), max_restarts=max_restarts)
+
+        def comes_and_goes(step: int) -> Orders:
+            job.works()
+            job.silent = {"2"}
+            job.passes(T + 1)
+            job.ends("1", kind="ended", step=step)
+            orders = job.passes()
+            job.silent = set()
+            return orders
+
+        for step in (0, 0, 7, 0, 0):  # as often as there are machines, between steps
+            orders = comes_and_goes(step)
+            assert (orders.phase, orders.restarts) == ("gathering", 0)
+        for restart in range(max_restarts):
+            orders = comes_and_goes(0)
+            assert (orders.phase, orders.restarts) == ("gathering", restart + 1)
+        orders = comes_and_goes(0)
+        assert orders.phase == "over" and orders.error is not None
+        told = error_from_json(orders.error)
+        assert "host-2 has gone" in told.what and f"no step was done in {3 + max_restarts} attempts" in told.why
+
+    def test_machines_that_come_and_go_while_steps_are_done_cost_nothing(self) -> None:
+        job = Job(None, counts=(1, 2))
+        for step in range(1, 10):
+            job.works()
+            guest = job.comes()
+            assert job.passes().saves
+            job.ends("1", kind="stopped", step=step)
+            assert job.passes().phase == "gathering"
+            assert set(job.works().members) == {"1", guest}
+            job.ends("1", guest, kind="stopped", step=step + 1)
+            job.say(guest, leaves=True)
+            assert job.passes().restarts == 0
+            job.say(guest, phase="left")
+
     def test_without_a_legal_number_it_waits_and_says_so(self) -> None:
         job = Job(None, counts=(2, 4))
         assert job.passes(100 * T).waits_for == "more machines: 1 here, and the job can work on 2 or 4"

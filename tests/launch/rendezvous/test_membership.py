@@ -22,8 +22,8 @@ from paddock.launch.preflight import inspection
 from paddock.launch.rendezvous import membership
 from paddock.launch.rendezvous.membership import Launcher, join_job, tell_of_refusals
 from paddock.launch.rendezvous.nodes import agreed
-from paddock.launch.rendezvous.reach import connection_error
 from paddock.parallel import rendezvous
+from paddock.parallel.reach import connection_error, reach_store
 from paddock.parallel.rendezvous import connect_store, serve_store
 from paddock.testing.processes import reserved_port, wait_for
 
@@ -240,8 +240,11 @@ def test_an_address_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_address_where_nobody_listens() -> None:
-    with reserved_port() as port, pytest.raises(MachineError, match=f"could not meet at 127.0.0.1, port {port}"):
-        connect_store("127.0.0.1", port, timedelta(seconds=1))
+    with reserved_port() as port:
+        with pytest.raises(MachineError, match=f"machine 0 cannot be reached at 127.0.0.1, port {port}"):
+            reach_store("127.0.0.1", port, timedelta(0))
+        with pytest.raises(MachineError, match=f"could not meet at 127.0.0.1, port {port}"):
+            connect_store("127.0.0.1", port, timedelta(seconds=1))
 
 
 def test_an_ipv6_address() -> None:
@@ -250,4 +253,4 @@ def test_an_ipv6_address() -> None:
     except MachineError:
         pytest.skip("this machine has no IPv6")
     store.set("word", "heard")
-    assert connect_store("::1", store.port).get("word") == b"heard"
+    assert reach_store("::1", store.port).get("word") == b"heard"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed import TCPStore
 
 from paddock.errors import ConfigError, MachineError, UserError
 from paddock.launch.options import LaunchOptions
+from paddock.launch.rendezvous import seat as module
 from paddock.launch.rendezvous.council import Ending, Policy, Word
 from paddock.launch.rendezvous.keeper import Keeper
 from paddock.launch.rendezvous.membership import join_job
@@ -112,3 +115,28 @@ def test_who_was_out_of_touch_tries_again_until_machine_0_answers(kept: tuple[Ke
     one._come_again()
     assert one.key != before and not refusals
     one.close()
+
+
+def test_who_finds_a_stranger_in_the_place_of_machine_0_says_so(
+    kept: tuple[Keeper, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = kept
+    late, tries = [0.0], [0]
+
+    def connect(patience: float | None) -> TCPStore:
+        if patience is None:
+            return connect_store("127.0.0.1", port)
+        tries[0] += 1
+        late[0] = 10_000.0 * (tries[0] > 1)  # the second time it is too late
+        raise MachineError("what listens there is no job of Paddock", why="it says 'HTTP/1.1 400'")
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late[0], sleep=time.sleep)
+    monkeypatch.setattr(module, "time", clock)
+    one = RemoteSeat(Word("machine 0", 0, 1), POLICY, connect, machine_lost("here", "do something"))
+    wait_for(lambda: bool(one.key))
+    one.close()
+    with pytest.raises(MachineError, match="has gone: machine 0") as caught:
+        one._come_again()
+    assert caught.value.why == (
+        "nothing was heard of it for 1200 s (what listens there is no job of Paddock: it says 'HTTP/1.1 400')"
+    )

@@ -1,20 +1,27 @@
-"""Reaching machine 0 of a job: whether somebody listens at its address, and whether that is a store, which answers.
+"""Reaching the store of a job, on machine 0: whether somebody listens at its address, and whether that is a store,
+which answers.
 
-torch's client waits in C++ for as long as machine 0 may take to come, whoever else it is that took its connection. So
-the words with which it begins are said here first, and have to be answered within a time.
+torch's client waits in C++, for ever where somebody else takes its connection and says nothing. So the words with which
+it begins are said here first, and have to be answered within a time: by whoever comes to a job, and comes again.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import socket
 import struct
 import time
 from dataclasses import dataclass
-from typing import Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
 
 from paddock.errors import MachineError
-from paddock.parallel.rendezvous import serve_store
-from paddock.process import announced
+from paddock.parallel.rendezvous import TIMEOUT, Place, await_name, connect_store, place_in_job, serve_store
+from paddock.process import announced, mortal
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
 
 SECONDS_TO_REACH = 5.0
 """A machine on the same network answers in a thousandth of that."""
@@ -34,6 +41,39 @@ class Answer:
     kind: Literal["store", "nobody", "closed", "silence", "strange"]
     why: str = ""
     """It is no store, in words."""
+
+
+def agent_store() -> TCPStore | None:
+    """The store of the agent that started this process; None where there is no agent, or it keeps its own."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    place = place_in_job()
+    if not place.address:
+        raise MachineError(
+            "TORCHELASTIC_USE_AGENT_STORE is set, but not all that torchrun sets with it",
+            why="it says that whoever started this process keeps a store for it, and not where",
+            fix="unset TORCHELASTIC_USE_AGENT_STORE; or start the processes with torchrun",
+        )
+    return _reach(place)
+
+
+def store_of_job(place: Place) -> TCPStore:
+    """The store in which the processes meet: the agent's, or one that rank 0 serves."""
+    if (store := agent_store()) is not None:
+        return store
+    return serve_store(place.address, place.port) if place.rank == 0 else _reach(place)
+
+
+def _reach(place: Place) -> TCPStore:
+    with mortal():
+        return reach_store(place.address, place.port)
+
+
+def reach_store(address: str, port: int, timeout: timedelta = TIMEOUT) -> TCPStore:
+    """A client of the store at an address, which may still have to come; as soon as it is known to be one."""
+    await_name(address)
+    await_store(address, port, timeout.total_seconds())
+    return connect_store(address, port, timeout)
 
 
 def await_store(address: str, port: int, patience: float) -> None:
@@ -61,13 +101,13 @@ def await_store(address: str, port: int, patience: float) -> None:
 
 
 def _await_listener(address: str, port: int, deadline: float) -> None:
-    why = connection_error(address, port)
-    with announced(f"trying to reach machine 0 at {address}, port {port}: {why}"):
+    why = connection_error(address, port, deadline - time.monotonic())
+    with announced(f"waiting for machine 0 at {address}, port {port}: {why}"):
         while why:
             if time.monotonic() > deadline:
                 raise _unreached(f"{address}, port {port}", why)
             time.sleep(SECONDS_BETWEEN_LOOKS)
-            why = connection_error(address, port)
+            why = connection_error(address, port, deadline - time.monotonic())
 
 
 def _await_answer(address: str, port: int, patience: float) -> Answer:
@@ -103,7 +143,7 @@ def greet(address: str, port: int, patience: float) -> Answer:
         with socket.create_connection((address, port), timeout=SECONDS_TO_REACH) as connection:
             return _converse(connection, patience)
     except (OSError, UnicodeError) as error:
-        return Answer("nobody", _in_words(error))
+        return Answer("nobody", _in_words(error, SECONDS_TO_REACH))
 
 
 def _converse(connection: socket.socket, patience: float) -> Answer:
@@ -128,22 +168,23 @@ def _converse(connection: socket.socket, patience: float) -> Answer:
     return Answer("closed", "it takes a connection, and closes it without a word")
 
 
-def connection_error(address: str, port: int) -> str:
-    """Why nobody can be reached there; empty, if somebody can."""
+def connection_error(address: str, port: int, patience: float = math.inf) -> str:
+    """Why nobody can be reached there, in so many seconds; empty, if somebody can."""
+    seconds = max(SECONDS_BETWEEN_LOOKS, min(patience, SECONDS_TO_REACH))
     try:
-        with socket.create_connection((address, port), timeout=SECONDS_TO_REACH):
+        with socket.create_connection((address, port), timeout=seconds):
             return ""
     except (OSError, UnicodeError) as error:
-        return _in_words(error)
+        return _in_words(error, seconds)
 
 
-def _in_words(error: OSError | UnicodeError) -> str:
+def _in_words(error: OSError | UnicodeError, seconds: float) -> str:
     if isinstance(error, UnicodeError):
         return "that is no name of a machine"
     if isinstance(error, socket.gaierror):
         return f"the name cannot be resolved ({(error.strerror or str(error)).lower()})"
     if isinstance(error, TimeoutError):
-        return f"no answer within {SECONDS_TO_REACH:g} s"
+        return f"no answer within {seconds:.2g} s"
     if isinstance(error, ConnectionRefusedError):
         return "the machine answers, and nothing listens at that port"
     return (error.strerror or str(error)).lower()

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from torch.distributed import TCPStore
@@ -16,10 +17,11 @@ from paddock.errors import MachineError
 from paddock.jobs.doctor import diagnose_job
 from paddock.launch.options import LaunchOptions
 from paddock.launch.preflight import inspection
-from paddock.launch.rendezvous import nodes, reach
+from paddock.launch.rendezvous import nodes
 from paddock.launch.rendezvous.nodes import agreed
-from paddock.launch.rendezvous.reach import await_store, greet
-from paddock.parallel.rendezvous import serve_store
+from paddock.parallel import reach
+from paddock.parallel.reach import await_store, greet, store_of_job
+from paddock.parallel.rendezvous import place_in_job, serve_store
 from paddock.testing.processes import reserved_port
 
 Behaviour = Callable[[socket.socket], None]
@@ -129,6 +131,35 @@ def test_it_is_told_without_the_preflight(monkeypatch: pytest.MonkeyPatch) -> No
         options = LaunchOptions(nnodes=2, node_rank=1, master_addr="127.0.0.1", master_port=port)
         with pytest.raises(MachineError, match="is no job of Paddock"), agreed(options, str, print):
             pass
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("behave", [be_silent, say_after_a_line])
+def test_a_process_of_a_job_does_not_wait_for_a_stranger_either(
+    behave: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is that the agent keeps its store: torch's client would wait for ever."""
+    with listener(behave) as port:
+        place = {
+            "RANK": "1",
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": f"{port}",
+        }
+        for name, value in place.items():
+            monkeypatch.setenv(name, value)
+        for told in ("True", "False"):
+            monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", told)
+            with pytest.raises(MachineError, match=f"listens at 127.0.0.1, port {port} is no job of Paddock"):
+                store_of_job(place_in_job())
+
+
+def test_nobody_else_connects_without_a_greeting() -> None:
+    """Only a launcher that has just started the process which listens does."""
+    package = Path(reach.__file__).parents[1]
+    files = {str(path.relative_to(package)) for path in package.rglob("*.py") if "connect_store(" in path.read_text()}
+    assert files == {"parallel/rendezvous.py", "parallel/reach.py", "launch/rendezvous/nodes.py"}
 
 
 def test_a_store_answers() -> None:
