@@ -46,9 +46,10 @@ ROWS = (1, 8, 64, 512)
 """How many rows are measured; each stands for all numbers of rows from its own half-way mark on."""
 FIRST_ROWS = (1, 2, 24, 160)
 """Where the class of each begins."""
-SHAPES = {"wide": (3072, 768), "narrow": (768, 3072), "head": (16384, 768)}
+SHAPES = {"wide": (3072, 768), "narrow": (768, 3072), "head": (12565, 768)}
 """Outputs and inputs of the layers that are measured: one stands for those with at least as many outputs as inputs, one
-for the others, and one for scores of a whole vocabulary, whose weights no cache of a processor holds."""
+for the others, and one for scores of a whole vocabulary, as many and as odd a number as a quarter of GPT-2's: no cache
+holds its weights, and rows of its scores begin anywhere."""
 HEAD = 8
 """How many times as many outputs as inputs a layer has to have, to be taken for a head."""
 CLASSES = tuple(f"{rows} {shape}" for rows in ROWS for shape in SHAPES)
@@ -114,7 +115,7 @@ def choose(setting: ProductsSetting, processor: str, num_parameters: int, kept: 
 
 
 def measure() -> dict[Operation, dict[str, Way]]:
-    """Which way is faster for each operation and class, with this process's threads; a few seconds."""
+    """Which way is faster for each operation and class, with this process's threads; some ten seconds."""
     found: dict[Operation, dict[str, Way]] = {operation: {} for operation in OPERATIONS}
     with torch.inference_mode(), using(None):
         for one in CLASSES:
