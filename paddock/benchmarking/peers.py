@@ -160,9 +160,10 @@ def check_peer(name: str, recipe: Recipe) -> None:
         import_module(peer.package)
     except Exception as error:  # a package that does not fit this torch fails in ways of its own
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        absent = isinstance(error, ModuleNotFoundError) and error.name == peer.package
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        absent = missing == peer.package
         what = "is not installed" if absent else f"cannot be imported beside torch {torch.__version__}"
-        fix = f"pip install {peer.package}, as it was built for this torch"
+        fix = f"pip install {missing or peer.package}, as it was built for this torch"
         raise MachineError(f"{peer.package} {what}", why="" if absent else first, fix=fix) from error
 
 
