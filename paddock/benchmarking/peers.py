@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from paddock.config.rules import check_layout
 from paddock.devices import DeviceAdapter
-from paddock.errors import ConfigError, MachineError, did_you_mean
+from paddock.errors import ConfigError, MachineError, bad_value, did_you_mean
 from paddock.models.config import IGNORED, ModelConfig
 from paddock.models.registry import example_batch, family_named
 from paddock.tasks.registry import task_class
@@ -106,8 +106,8 @@ def _torchvision(config: Any) -> PeerModel:
 
 
 def _litgpt(config: Any) -> PeerModel:
-    """litgpt has no GPT-2; its nearest is Pythia's kind of model, in GPT-2's sizes and with layers one after the
-    other."""
+    """litgpt has no GPT-2; its nearest is Pythia's kind of model, in GPT-2's sizes, with layers one after the other and
+    with one weight as embedding and head."""
     litgpt = import_module("litgpt")
     model = litgpt.GPT(
         litgpt.Config(
@@ -122,6 +122,8 @@ def _litgpt(config: Any) -> PeerModel:
             bias=True,
         )
     )
+    model.apply(model._init_weights)
+    model.transformer.wte.weight = model.lm_head.weight
 
     def loss(batch: Batch) -> Tensor:
         return F.cross_entropy(model(batch["tokens"]).flatten(0, 1), batch["labels"].flatten(), ignore_index=IGNORED)
@@ -135,6 +137,9 @@ PEERS = {
     "torchvision": Peer("torchvision", ("resnet",), _torchvision),
     "litgpt": Peer("litgpt", ("gpt2",), _litgpt),
 }
+PUBLISHED = {"width": 64, "small_images": False, "norm": "batch", "stride": "v1.5", "label_smoothing": 0.0}
+ONLY: dict[str, dict[str, Any]] = {"timm": PUBLISHED, "torchvision": PUBLISHED, "litgpt": {"dropout": 0.0}}
+"""The one value that a peer knows of a model's field: with another its work would not be the same."""
 
 
 def check_peer(name: str, recipe: Recipe) -> None:
@@ -146,15 +151,20 @@ def check_peer(name: str, recipe: Recipe) -> None:
         able = [other for other, one in PEERS.items() if family in one.families]
         fix = f"compare with {' or '.join(able)}" if able else "measure it alone"
         raise ConfigError(f"{peer.package} has no {family}", fix=fix)
-    if name == "litgpt" and recipe.model.model_dump().get("dropout"):
-        raise ConfigError("litgpt knows no dropout", why="the work would not be the same", fix="set --model.dropout 0")
+    for field, only in ONLY.get(name, {}).items():
+        if (asked := getattr(recipe.model, field)) != only:
+            why = f"{peer.package} knows {field.replace('_', ' ')} {only} alone: the work would not be the same"
+            fix = f"set --model.{field.replace('_', '-')} {only}, or take another recipe"
+            raise bad_value(f"model.{field}", asked, why, fix)
     try:
         import_module(peer.package)
     except Exception as error:  # a package that does not fit this torch fails in ways of its own
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise MachineError(
-            f"{peer.package} cannot be imported", why=first, fix=f"pip install {peer.package}, as it fits this torch"
-        ) from error
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        absent = missing == peer.package
+        what = "is not installed" if absent else f"cannot be imported beside torch {torch.__version__}"
+        fix = f"pip install {missing or peer.package}, as it was built for this torch"
+        raise MachineError(f"{peer.package} {what}", why="" if absent else first, fix=fix) from error
 
 
 def peer_step(recipe: Recipe, peer: str, setting: str, trains: bool, adapter: DeviceAdapter) -> Callable[[], object]:

@@ -46,8 +46,12 @@ ROWS = (1, 8, 64, 512)
 """How many rows are measured; each stands for all numbers of rows from its own half-way mark on."""
 FIRST_ROWS = (1, 2, 24, 160)
 """Where the class of each begins."""
-SHAPES = {"wide": (3072, 768), "narrow": (768, 3072)}
-"""Outputs and inputs of the layers that are measured: one stands for those with at least as many outputs as inputs."""
+SHAPES = {"wide": (3072, 768), "narrow": (768, 3072), "head": (12565, 768)}
+"""Outputs and inputs of the layers that are measured: one stands for those with at least as many outputs as inputs, one
+for the others, and one for scores of a whole vocabulary, as many and as odd a number as a quarter of GPT-2's: no cache
+holds its weights, and rows of its scores begin anywhere."""
+HEAD = 8
+"""How many times as many outputs as inputs a layer has to have, to be taken for a head."""
 CLASSES = tuple(f"{rows} {shape}" for rows in ROWS for shape in SHAPES)
 MARGIN = 1.03
 """How much faster the other library must be, for products to leave torch's own way."""
@@ -77,6 +81,10 @@ class Products(Document):
         """Whether it holds where the other was made, but for the number of threads."""
         return (self.processor, self.torch) == (other.processor, other.torch)
 
+    def complete(self) -> bool:
+        """Whether it has the operations and classes of today, and no others: not if another version has made it."""
+        return all(set(self.ways.get(operation, {})) == set(CLASSES) for operation in OPERATIONS)
+
     def table(self) -> dict[Operation, tuple[bool, ...]]:
         """Of each operation, whether each class leaves torch's own way; nothing where none does."""
         other = {name: "packed" if name == "inference" else "onednn" for name in OPERATIONS}
@@ -93,7 +101,7 @@ def choose(setting: ProductsSetting, processor: str, num_parameters: int, kept: 
         return _uniform(setting, processor)
     with suppress(ValidationError):
         known = Products.model_validate(kept)
-        if known.fits(here):
+        if known.fits(here) and known.complete():
             return known
     if num_parameters < SMALLEST_MODEL:
         return here
@@ -107,7 +115,7 @@ def choose(setting: ProductsSetting, processor: str, num_parameters: int, kept: 
 
 
 def measure() -> dict[Operation, dict[str, Way]]:
-    """Which way is faster for each operation and class, with this process's threads; a few seconds."""
+    """Which way is faster for each operation and class, with this process's threads; some ten seconds."""
     found: dict[Operation, dict[str, Way]] = {operation: {} for operation in OPERATIONS}
     with torch.inference_mode(), using(None):
         for one in CLASSES:
@@ -163,8 +171,7 @@ def _cached(path: Path, here: Products) -> Products | None:
         found = read_document(path, Products, max_bytes=MAX_BYTES)
     except DataError:
         return None
-    complete = all(set(found.ways.get(operation, {})) == set(CLASSES) for operation in OPERATIONS)
-    return found if complete and found.fits(here) and found.threads == here.threads else None
+    return found if found.complete() and found.fits(here) and found.threads == here.threads else None
 
 
 def _stored(path: Path, measured: Products) -> Products:
@@ -284,7 +291,8 @@ def pack(weight: Tensor, rows: int) -> PackedWeight | PlainWeight | None:
 
 def _class_of(rows: int, outputs: int, inputs: int) -> int:
     """The place in CLASSES."""
-    return len(SHAPES) * (bisect_right(FIRST_ROWS, rows) - 1) + (outputs < inputs)
+    shape = 2 if outputs >= HEAD * inputs else int(outputs < inputs)  # in the order of SHAPES
+    return len(SHAPES) * (bisect_right(FIRST_ROWS, rows) - 1) + shape
 
 
 def _goes_to_onednn(left: Tensor, right: Tensor) -> bool:

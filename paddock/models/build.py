@@ -211,7 +211,9 @@ def initialize_engine(engine: Engine, seed: int) -> None:
 
 def optimize_for_inference(models: Sequence[nn.Module]) -> None:
     """Let models with their final weights compute sooner, where their family knows how; what is cut over processes
-    stays as it is."""
+    stays as it is. Weights of linear layers are not packed here as they are to write text: with the 512 rows and more
+    of an evaluation or a prediction that gains 2 to 5 % on the better dense product (with 8 rows, 46 to 62 %), and
+    would hold every weight twice."""
     for model in models:
         assert isinstance(model, Model)
         if not any(isinstance(tensor.data, DTensor) for tensor in model.parameters()):

@@ -18,9 +18,10 @@ from paddock.data.loading.sampler import Shuffle
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.data.sequence_pairs.text import PairsFile, SequencePairs, load_pairs
 from paddock.data.tokenizers.load import Tokenizer, check_fits, learned_tokenizer, load_tokenizer, train_tokenizer
-from paddock.errors import MachineError, bad_value
+from paddock.errors import MachineError
 from paddock.models.config import IGNORED, ModelConfig, SampleShape
 from paddock.models.layers.basic import widest
+from paddock.tasks.decoder_start import check_start
 from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task, Writing
 
 SPECIAL = ("pad", "end_of_text")
@@ -203,18 +204,4 @@ def _learned(data: SequencePairsData, config: TokenizerConfig, model: ModelConfi
         config,
         ("pairs-bpe 1", *facts, vocab, config.end_of_text, extra_ids),
         lambda: train_tokenizer(file.texts(), vocab, config.end_of_text, extra_ids, pads=True),
-    )
-
-
-def check_start(tokenizer: Tokenizer, model: ModelConfig) -> None:
-    """The decoder's first token must be one of the tokenizer's: in Paddock's models it may be any, T5's is its pad."""
-    start = model.start_token()
-    if start is not None and start < tokenizer.vocab_size and tokenizer.token_at(start):
-        return
-    usual = tokenizer.pad_id
-    raise bad_value(
-        "model.decoder_start",
-        start,
-        f"a decoder begins with a token, and the tokenizer has none of this id among its {tokenizer.vocab_size}",
-        f"set --model.decoder-start {usual} ({tokenizer.special['pad']})",
     )

@@ -15,6 +15,7 @@ from paddock.data.tokenizers.load import Tokenizer, check_fits
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig, SampleShape
 from paddock.tasks.corpora import PassageTask
+from paddock.tasks.decoder_start import check_start
 from paddock.tasks.task import Batch, Sample
 
 SPECIAL = ("pad", "end_of_text")
@@ -82,6 +83,8 @@ def span_objective(data: SpanConfig, tokenizer: Tokenizer | None, model: ModelCo
         return SpanCorruption(options, SpanTokens(pad=0, end=1, sentinels=sentinels, start=start))
     check_sentinels(tokenizer)
     check_fits(tokenizer, tokenizer.vocab_size, parts=SPECIAL)
+    if model is not None and start is not None:
+        check_start(tokenizer, model)
     pad, end = (tokenizer.special_id(part) for part in SPECIAL)
     assert pad is not None and end is not None
     return SpanCorruption(options, SpanTokens(pad, end, tuple(tokenizer.sentinel_ids), start), tokenizer.unmarked())

@@ -21,7 +21,8 @@ from paddock.alignment.divergence import TOLERANCE, compare
 from paddock.alignment.trace import Trace
 from paddock.cli.main import run
 from paddock.config.layouts import legal_layouts, with_layout
-from paddock.config.load import save_recipe
+from paddock.config.load import load_recipe, save_recipe
+from paddock.config.rules import check_layout
 from paddock.models.registry import parameter_names
 from paddock.parallel.engine import Engine
 from paddock.testing.commands import paddock
@@ -178,6 +179,18 @@ def test_the_command(recipe_file: Path) -> None:
         layout["losses"] == pytest.approx(answer["alone"]["loss"], rel=TOLERANCE) for layout in answer["layouts"]
     )
     assert "dropout off" in result.stderr and "2 processes, 3/3: pp2,schedule=zbv" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["t5/tiny", pytest.param("mt5/tiny", marks=pytest.mark.slow)])
+def test_the_command_for_a_recipe_of_two_stacks_as_it_ships(name: str) -> None:
+    """Of which a step has several micro-batches, in two replicas and in a pipeline, too."""
+    layouts = ["dp2", "tp2", "pp2"]
+    result = paddock("check", "parity", name, "--layouts", *layouts, "--steps", "2", "--double", "--json")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["agrees"] and [one["layout"] for one in answer["layouts"]] == layouts
+    shipped = {layout: with_layout(load_recipe(name), layout) for layout in layouts}
+    assert all(check_layout(recipe, 2).batch.accumulation > 1 for recipe in shipped.values())
 
 
 def test_the_command_in_double_precision(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

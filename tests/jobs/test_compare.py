@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,7 +94,9 @@ def test_what_is_compiled() -> None:
     [
         ("hff", "gpt2", {}, ConfigError, "hf"),
         ("timm", "gpt2", {}, ConfigError, "compare with hf or litgpt"),
-        ("litgpt", "gpt2", {"model": {"dropout": 0.1}}, ConfigError, "dropout 0"),
+        ("litgpt", "gpt2", {"model": {"dropout": 0.1}}, ConfigError, r"dropout = 0.1(.|\n)*set --model.dropout 0.0"),
+        ("timm", "resnet", {}, ConfigError, r"model.width = 16(.|\n)*timm knows width 64 alone"),
+        ("torchvision", "resnet", {"model": {"width": 64, "norm": "group"}}, ConfigError, "norm batch alone"),
     ],
 )
 def test_refusals(peer: str, name: str, changes: Any, error: type[Exception], words: str) -> None:
@@ -103,6 +110,72 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(PEERS, "absent", absent)
     with pytest.raises(MachineError, match="a_package_that_nobody_has"):
         check_peer("absent", small_recipe())
+
+
+def test_a_peer_that_was_built_for_another_torch_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchvision does beside a torch without its operators."""
+    words = "operator torchvision::nms does not exist"
+    (tmp_path / "built_for_another.py").write_text(f"raise RuntimeError('{words}\\nand more')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(PEERS, "strange", type(PEERS["hf"])("built_for_another", ("gpt2",), PEERS["hf"].build))
+    with pytest.raises(MachineError) as error:
+        check_peer("strange", small_recipe())
+    what, why, fix = str(error.value).splitlines()
+    assert what == f"built_for_another cannot be imported beside torch {torch.__version__}"
+    assert why == f"  why: {words}" and "this torch" in fix
+
+
+class Told(torch.nn.Module):
+    """Stands in for a library's model: scores by one product, of what it was asked for."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.transformer = torch.nn.ModuleDict({"wte": torch.nn.Embedding(outputs, inputs)})
+        self.lm_head = torch.nn.Linear(inputs, outputs, bias=False)
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        for weight in module.parameters(recurse=False):
+            torch.nn.init.normal_(weight, std=0.02)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        found = given.mean((2, 3)) if given.dim() == 4 else self.transformer["wte"](given)
+        return torch.as_tensor(self.lm_head(found))
+
+
+def stand_in(package: str) -> ModuleType:
+    """What we ask of a package, and no more."""
+    module: Any = ModuleType(package)
+    module.create_model = lambda arch, num_classes: Told(3, num_classes)
+    module.models = SimpleNamespace(resnet18=lambda num_classes: Told(3, num_classes))
+    module.Config = lambda **settings: SimpleNamespace(**settings)
+    module.GPT = lambda config: Told(config.n_embd, config.padded_vocab_size)
+    return module
+
+
+@pytest.mark.parametrize(("peer", "name"), [("timm", "resnet"), ("torchvision", "resnet"), ("litgpt", "gpt2")])
+def test_every_peer_computes(peer: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, or, where the library is not here or does not fit this torch, with what stands in for it."""
+    public = {"model": {"width": 64, "classes": 10}, "batch": {"global": 4}} if name == "resnet" else {}
+    recipe = recipe_from_dict(merge(recipes()[name].to_dict(), public))
+    try:
+        check_peer(peer, recipe)
+        real = True
+    except MachineError:
+        monkeypatch.setitem(sys.modules, peer, stand_in(peer))
+        check_peer(peer, recipe)
+        real = False
+    built = PEERS[peer].build(recipe.model)
+    monkeypatch.setitem(PEERS, peer, replace(PEERS[peer], build=lambda config: built))
+    batch = example_batch(recipe.model, recipe.batch.micro or 4, recipe.data.sample_shape(), 0)
+    guess = math.log(recipe.model.vocabulary() or 10)
+    assert built.loss(batch).item() == pytest.approx(guess, rel=0.3)
+    before = [parameter.detach().clone() for parameter in built.model.parameters()]
+    peer_step(recipe, peer, "default", True, select("cpu"))()
+    after = list(built.model.parameters())
+    assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    if real:
+        assert sum(one.numel() for one in after) == pytest.approx(recipe.model.num_parameters(), rel=0.02)
+    peer_step(recipe, peer, "tuned", False, select("cpu"))()
 
 
 def test_ratios_are_those_of_the_same_turn() -> None:

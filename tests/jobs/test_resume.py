@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from paddock import Trainer
 from paddock.checkpoint.directory import find_checkpoint
@@ -170,6 +172,39 @@ def test_a_run_that_a_signal_stopped_has_an_exit_code_of_its_own(
         assert f"next: paddock resume {tmp_path / 'run'}\n" in capsys.readouterr().err
         assert run(["resume", str(tmp_path / "run"), "--train.callbacks", "[]"]) == 0
         assert len(losses(tmp_path / "run")) == 4
+
+
+@register_callback
+class CopyAtFour(Callback):
+    """Keeps what is on the disk when the fourth step is done: what a run leaves that is killed there."""
+
+    def on_step(self, run: TrainingRun, metrics: dict[str, float] | None) -> None:
+        if run.progress.step == 4 and not run.run_dir.with_name("killed").exists():
+            shutil.copytree(run.run_dir, run.run_dir.with_name("killed"))
+
+
+T5 = [
+    *("t5/tiny", "--model.layers", "1", "--model.hidden", "16", "--model.heads", "2", "--model.head-size", "8"),
+    *("--model.feed-forward", "16", "--model.dropout", "0.1", "--batch.micro", "4", "--batch.global", "8"),
+    *("--schedule.warmup", "2", "--evaluate.every", "None", "--log.every", "1", "--checkpoint.keep", "5"),
+]
+
+
+@pytest.mark.parametrize("name", ["adafactor", "adamw"])
+def test_a_t5_that_is_killed_goes_on_bit_by_bit(name: str, tmp_path: Path) -> None:
+    """Which spans are cut out, dropout, both stacks and what T5's own optimizer keeps of them."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    flags = ["--steps", "6", "--checkpoint.every", "1", "--optimizer.name", name, "--train.callbacks", "CopyAtFour"]
+    assert run(["train", *T5, *flags, "--run-dir", str(whole)]) == 0
+    assert not (killed / "checkpoints" / "step-00000005").exists()
+    assert run(["resume", str(killed)]) == 0
+    logs = [one for one in read_metrics(killed / "metrics.jsonl", rewound=True) if "train.loss" in one.get("data", {})]
+    again = [one["step"][1] for one in logs if one["attempt"] == 2]
+    assert again[0] in (3, 4, 5) and again[-1] == 6, "it began anew"
+    for number in ("train.loss", "train.grad_norm"):
+        assert losses(killed, number) == losses(whole, number) and len(losses(whole, number)) == 6
+    ours, theirs = (load_file(path / "checkpoints/step-00000006/shard-00000.safetensors") for path in (killed, whole))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from torch.nn import functional as F
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from paddock.inference.generation.generate import generate
+from paddock.inference.generation.options import GenerationOptions
 from paddock.models.config import SampleShape
 from paddock.models.layers.initialization import initialize
 from paddock.models.layers.rms_norm import RMSNorm
@@ -32,6 +36,42 @@ def test_norm_is_torchs() -> None:
         strict=True,
     ):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(("of_input", "of_weight"), [*product((torch.bfloat16, torch.float32), repeat=2)])
+def test_norm_is_made_in_float32(of_input: torch.dtype, of_weight: torch.dtype, autocast: bool) -> None:
+    """Whatever it is given: bfloat16 may round what it is given and what comes out, and nothing in between. Many small
+    numbers of which bfloat16 could not add up the squares."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(7, 4096, generator=generator).to(of_input).requires_grad_()
+    norm = RMSNorm(4096, eps=1e-6).to(of_weight)
+    torch.nn.init.normal_(norm.weight, generator=generator)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = norm(x)
+    assert found.dtype == (torch.float32 if autocast else of_input)
+    direction = torch.randn(x.shape, generator=generator).to(found.dtype)
+    exact_x, exact_weight = (one.detach().double().requires_grad_() for one in (x, norm.weight))
+    exact = F.rms_norm(exact_x, (4096,), exact_weight, 1e-6)
+    ours = (found, *torch.autograd.grad(found, (x, norm.weight), direction))
+    theirs = (exact, *torch.autograd.grad(exact, (exact_x, exact_weight), direction.double()))
+    for one, other in zip(ours, theirs, strict=True):
+        rounding = torch.finfo(one.dtype).eps / 2  # once; what is computed in float32 adds little to it
+        torch.testing.assert_close(one.double(), other, rtol=1.01 * rounding + 1e-5, atol=1e-5)
+
+
+def test_a_position_bias_is_made_once_a_stack() -> None:
+    """However many layers add it; and once for a token while a model writes, of the decoder alone."""
+    model = T5(SMALL.model_copy(update={"layers": 3, "decoder_layers": 4}))
+    initialize(model, seed=3)
+    made: list[str] = []
+    for stack, bias in model.position_bias.items():
+        bias.register_forward_hook(lambda *_, stack=stack: made.append(stack))
+    model(**example_batch(SMALL, 2, SampleShape(12, 8), seed=0)).backward()
+    assert made == ["encoder", "decoder"]
+    made.clear()
+    generate(model.eval(), [[5, 9, 3]], GenerationOptions(max_new_tokens=4))
+    assert made == ["encoder", *["decoder"] * 4]
 
 
 @pytest.mark.parametrize("both_ways", [True, False])

@@ -16,6 +16,7 @@ from paddock.data.indexed.writer import IndexedWriter
 from paddock.data.tokenizers.engine import EngineTokenizer
 from paddock.data.tokenizers.load import Tokenizer, load_tokenizer
 from paddock.errors import ConfigError, DataError
+from paddock.models.t5.config import T5Config
 from paddock.tasks.registry import prepare_data
 from paddock.tasks.span_corruption import span_objective
 from paddock.testing.samples.texts import train_sentencepiece
@@ -94,6 +95,14 @@ def test_training_is_refused_before_it_begins(tmp_path: Path) -> None:
     few = merge(recipe.to_dict(), {"tokenizer": {"model": str(tmp_path / "few" / "spiece.model"), "extra_ids": 1}})
     with pytest.raises(ConfigError, match="the tokenizer 1 sentinels"):
         prepare_data(recipe_from_dict(few))
+
+
+def test_a_decoder_begins_with_a_token_of_the_tokenizer(tmp_path: Path) -> None:
+    tokenizer = sentencepiece(tmp_path, named(3, 2, 1, 0))
+    size = tokenizer.vocab_size
+    assert span_objective(SMALL, tokenizer, T5Config(vocab=size + 1, decoder_start=size - 1)).tokens.start == size - 1
+    with pytest.raises(ConfigError, match=rf"model.decoder_start = {size}(.|\n)*--model.decoder-start 0 \(<pad>\)"):
+        span_objective(SMALL, tokenizer, T5Config(vocab=size + 1, decoder_start=size))
 
 
 def recipe_with(folder: Path, corpus: Path) -> Recipe:

@@ -154,7 +154,10 @@ def _in_compute_type(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tup
 
 def _logits_in_chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
     """Which rows a chunk has, and their logits, in memory that the next chunk takes over. Columns behind the
-    vocabulary's are padding, and take no part in a softmax."""
+    vocabulary's are padding, and take no part in a softmax.
+
+    A product into given memory is torch's own, past the table of `devices/products.py`: oneDNN cannot write aligned
+    rows, and is no faster than MKL where it does."""
     count, size = hidden.shape[0], weight.shape[0]
     chunks = max(1, -(-count * size // CHUNK_ELEMENTS))
     rows = max(1, -(-count // chunks))
