@@ -90,7 +90,10 @@ def test_requests_and_texts_of_one_block_are_alive_at_once(
     monkeypatch.setattr(module, "BLOCK", block)
     (tmp_path / "prompts.txt").write_text("".join(f"{number}\n" for number in range(count)))
     job = TextJob(
-        str(trained_run), GenerationOptions(max_new_tokens=1), prompt_file=str(tmp_path / "prompts.txt"), sequences=64
+        str(trained_run),
+        GenerationOptions(max_new_tokens=1, temperature=0),
+        prompt_file=str(tmp_path / "prompts.txt"),
+        sequences=64,
     )
     written = continue_text(job, output=tmp_path / "out.jsonl")
     assert [one.prompt for one in written] == [str(number) for number in range(count)]
