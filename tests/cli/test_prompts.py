@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tracemalloc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ import paddock
 from paddock.cli.main import run
 from paddock.data.tokenizers.load import train_tokenizer
 from paddock.errors import DataError
+from paddock.inference.generation import generate as writer
+from paddock.inference.generation import text_generator as texts
+from paddock.inference.generation.options import GenerationOptions
 from paddock.jobs import generate as module
-from paddock.jobs.generate import TextJob
+from paddock.jobs.generate import BLOCK, TextJob, continue_text
 from paddock.models.gpt2.config import GPT2Config
 from paddock.telemetry.screen.terminal import for_terminal
 from paddock.testing.samples.texts import sample_texts
@@ -73,6 +77,45 @@ def test_a_hundred_thousand_prompts_are_never_in_memory_together(
     assert peaks[2] < 1.5 * peaks[1]
     kept = [json.loads(line) for line in (tmp_path / "k").read_text().splitlines()]
     assert len(kept) == 100_000 and kept[-1].startswith("prompt 99999: ")
+
+
+@pytest.mark.parametrize(("count", "block"), [(200, 16), pytest.param(100_000, BLOCK, marks=pytest.mark.slow)])
+def test_requests_and_texts_of_one_block_are_alive_at_once(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, block: int
+) -> None:
+    """However many prompts there are."""
+    most: dict[str, int] = {}
+    for where, name in ((writer, "Request"), (texts, "Continuation")):
+        monkeypatch.setattr(where, name, counted(getattr(where, name), most))
+    monkeypatch.setattr(module, "BLOCK", block)
+    (tmp_path / "prompts.txt").write_text("".join(f"{number}\n" for number in range(count)))
+    job = TextJob(
+        str(trained_run),
+        GenerationOptions(max_new_tokens=1, temperature=0),
+        prompt_file=str(tmp_path / "prompts.txt"),
+        sequences=64,
+    )
+    written = continue_text(job, output=tmp_path / "out.jsonl")
+    assert [one.prompt for one in written] == [str(number) for number in range(count)]
+    assert most == {"Request": block, "Continuation": block}
+
+
+def counted(kind: type, most: dict[str, int]) -> type:
+    """A kind of object of which as many are alive at once as `most` then says."""
+    alive = 0
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def begin(one: object, *arguments: object, **named: object) -> None:
+        nonlocal alive
+        kind.__init__(one, *arguments, **named)  # type: ignore[misc]
+        weakref.finalize(one, gone)
+        alive += 1
+        most[kind.__name__] = max(most.get(kind.__name__, 0), alive)
+
+    return type(kind.__name__, (kind,), {"__init__": begin})
 
 
 @pytest.mark.usefixtures("starts_nothing")
