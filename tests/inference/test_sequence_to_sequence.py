@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from paddock.testing.texts import word_tokenizer
 
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.errors import DataError
@@ -14,7 +15,6 @@ from paddock.inference.predictors import PredictorSetup, predictor_of
 from paddock.inference.sequence_to_sequence import TargetPredictor
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
-from paddock.testing.texts import word_tokenizer
 
 
 def predictor(folder: Path, **settings: Any) -> TargetPredictor:
