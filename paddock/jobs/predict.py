@@ -25,6 +25,7 @@ from paddock.inference.predictors import Answer, OnBatch, Predictor, PredictorSe
 from paddock.inference.trained import Trained, open_trained
 from paddock.launch.environment import with_free_threads
 from paddock.launch.options import LaunchOptions
+from paddock.models.build import optimize_for_inference
 from paddock.tasks.registry import data_config_class
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def open_predictor(
     prepare(adapter)
     with threads_in_use(with_free_threads(launch, device).threads):
         trained = open_trained(source, adapter.torch_device(0))
+        optimize_for_inference([trained.model])
         predictor = _predictor_of(trained, adapter.torch_device(0), batch, skip_unreadable)
         products = adapter.choose_products("auto", trained.model.config.num_parameters())
         with adapter.using_products(products):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from paddock.cli.main import run
 from paddock.config.load import load_recipe
@@ -22,8 +23,13 @@ from paddock.data.images.decode import decode
 from paddock.data.images.transforms import evaluation_transform
 from paddock.data.loading.sampler import evaluation_batches
 from paddock.errors import ConfigError, DataError
+from paddock.inference import predictors
+from paddock.inference.images import ImagePredictor
+from paddock.inference.predictors import PredictorSetup
 from paddock.inference.trained import open_trained
+from paddock.jobs.predict import open_predictor
 from paddock.models.config import IGNORED
+from paddock.models.layers.batch_norm import BatchNorm
 from paddock.models.resnet.config import ResNetConfig
 from paddock.tasks.image_classification import ImageClassification, better_classes
 from paddock.tasks.task import Judgement
@@ -229,6 +235,22 @@ def test_predictions_name_the_classes(trained: Path, folder: Path, capsys: pytes
     assert run(["predict", str(trained), str(paths[0]), "--top-k", "1"]) == 0
     line = capsys.readouterr().out
     assert line.split(": ")[1].split()[0] == told[0]["answers"][0]["class"] and line.count("\n") == 1
+
+
+def test_a_model_that_predicts_has_its_norms_in_its_convolutions(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is evaluated does."""
+    models: list[nn.Module] = []
+
+    class Watched(ImagePredictor):
+        def __init__(self, setup: PredictorSetup) -> None:
+            super().__init__(setup)
+            models.append(setup.model)
+
+    monkeypatch.setattr(predictors, "predictor_class", lambda task: Watched)
+    with open_predictor(str(trained), "cpu", 1):
+        assert not any(isinstance(module, BatchNorm) for module in models[0].modules())
 
 
 def test_a_folder_is_predicted_into_a_table(trained: Path, folder: Path, tmp_path: Path) -> None:
