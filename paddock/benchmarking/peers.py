@@ -122,7 +122,6 @@ def _litgpt(config: Any) -> PeerModel:
             bias=True,
         )
     )
-    model.apply(model._init_weights)
     model.transformer.wte.weight = model.lm_head.weight
 
     def loss(batch: Batch) -> Tensor:
@@ -138,7 +137,11 @@ PEERS = {
     "litgpt": Peer("litgpt", ("gpt2",), _litgpt),
 }
 PUBLISHED = {"width": 64, "small_images": False, "norm": "batch", "stride": "v1.5", "label_smoothing": 0.0}
-ONLY: dict[str, dict[str, Any]] = {"timm": PUBLISHED, "torchvision": PUBLISHED, "litgpt": {"dropout": 0.0}}
+ONLY: dict[str, dict[str, Any]] = {
+    "timm": PUBLISHED,
+    "torchvision": PUBLISHED,
+    "litgpt": {"dropout": 0.0, "attention_dropout": 0.0},
+}
 """The one value that a peer knows of a model's field: with another its work would not be the same."""
 
 
@@ -152,7 +155,7 @@ def check_peer(name: str, recipe: Recipe) -> None:
         fix = f"compare with {' or '.join(able)}" if able else "measure it alone"
         raise ConfigError(f"{peer.package} has no {family}", fix=fix)
     for field, only in ONLY.get(name, {}).items():
-        if (asked := getattr(recipe.model, field)) != only:
+        if (asked := getattr(recipe.model, field)) not in (only, None):  # None follows from another field
             why = f"{peer.package} knows {field.replace('_', ' ')} {only} alone: the work would not be the same"
             fix = f"set --model.{field.replace('_', '-')} {only}, or take another recipe"
             raise bad_value(f"model.{field}", asked, why, fix)

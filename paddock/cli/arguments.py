@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 
 from paddock.cli.mirror import mirror, plain
+from paddock.cli.pages import broken_pages, show_page
 from paddock.cli.refusals import Page, in_our_words
 from paddock.cli.sections import HELP_FLAGS, asked_section, section_page
 from paddock.config.flags.tables import SYSTEMS
@@ -25,7 +26,6 @@ from paddock.config.recipe import Recipe
 from paddock.config.text_as_it_is import take_text_as_it_is
 from paddock.errors import ConfigError
 from paddock.launch.options import LaunchOptions, node_range
-from paddock.streams import broken_pages, show_page
 
 Options = TypeVar("Options")
 

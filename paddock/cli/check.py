@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from paddock.cli.arguments import parse, parse_recipe_command
+from paddock.cli.pages import show_page
 from paddock.config.load import merge, to_yaml
 from paddock.config.recipe import Recipe, recipe_from_dict
 from paddock.errors import ConfigError, did_you_mean
@@ -18,7 +19,6 @@ from paddock.files import atomic_write
 from paddock.launch.options import LaunchOptions
 from paddock.phases import starting
 from paddock.planning.elastic import examine_job
-from paddock.streams import show_page
 
 if TYPE_CHECKING:
     from paddock.alignment.parity import Parity

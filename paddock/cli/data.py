@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.cli.pages import show_page
 from paddock.errors import ConfigError, did_you_mean
-from paddock.streams import show_page
 from paddock.telemetry.format import bytes_
 
 if TYPE_CHECKING:

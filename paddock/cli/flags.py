@@ -13,12 +13,12 @@ from pydantic import BaseModel
 
 from paddock.cli.arguments import HELP_FLAGS, alias_page, parse
 from paddock.cli.mirror import documentation
+from paddock.cli.pages import room_in_terminal, show_page
 from paddock.config.flags.tables import SYSTEMS
 from paddock.config.foreign import idle_keys
 from paddock.config.load import load_without_validation
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, nearest
-from paddock.streams import room_in_terminal, show_page
 
 EXAMPLES = ("gpt2/tiny", "bert/tiny", "bert/base-uncased-squad", "t5/tiny", "t5/reverse", "resnet/tiny-synthetic")
 """Recipes that have all fields of all families and tasks between them."""

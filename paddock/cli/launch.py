@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.cli.pages import show_page
 from paddock.errors import ConfigError, MachineError, did_you_mean
 from paddock.files import atomic_write
 from paddock.launch.starters.command import Command, parse_command
@@ -16,7 +17,6 @@ from paddock.launch.starters.container import ContainerOptions, container_comman
 from paddock.launch.starters.hostfile import HostfileOptions, ssh_programs
 from paddock.launch.starters.kubernetes import KubernetesOptions, manifest
 from paddock.launch.starters.sbatch import SbatchOptions, job_script
-from paddock.streams import show_page
 
 USAGES = {
     "sbatch --nodes N -- VERB …": "write a job script for SLURM",

@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from paddock import __version__
+from paddock.cli.pages import show_page
 from paddock.cores import begin_watching
 from paddock.errors import ConfigError, DataError, MachineError, UserError, did_you_mean, shown
 from paddock.phases import is_live, is_main_process
@@ -25,7 +26,6 @@ from paddock.streams import (
     named_output,
     open_closed_streams,
     outliving_readers,
-    show_page,
 )
 
 VERBS = {

@@ -14,8 +14,8 @@ import tyro
 
 from paddock.cli.arguments import HELP_FLAGS, parse
 from paddock.cli.asking import confirmed
+from paddock.cli.pages import room_in_terminal, show_page
 from paddock.errors import ConfigError, did_you_mean
-from paddock.streams import room_in_terminal, show_page
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:

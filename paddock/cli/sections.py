@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pydantic import BaseModel
 
 from paddock.cli.mirror import documentation, metavar_of
+from paddock.cli.pages import room_in_terminal
 from paddock.config.flags.translation import alias_flags
 from paddock.config.recipe import Recipe
 from paddock.errors import ConfigError, did_you_mean
-from paddock.streams import room_in_terminal
 
 HELP_FLAGS = ("-h", "--help")
 WIDTH = 100

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddock.cli.arguments import HELP_FLAGS
+from paddock.cli.pages import show_page
 from paddock.errors import ConfigError, did_you_mean
-from paddock.streams import show_page
 
 Subverbs = Mapping[str, tuple[Callable[[list[str]], None], type[Any]]]
 """Each with what runs it and the options that say what it does."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paddock.cli.arguments import parse_recipe_command
+from paddock.cli.pages import room_in_terminal, show_page
 from paddock.errors import STOPPED, ConfigError
 from paddock.launch.options import check_world
 from paddock.phases import starting
-from paddock.streams import outliving_readers, room_in_terminal, show_page
+from paddock.streams import outliving_readers
 from paddock.telemetry import format as show
 
 if TYPE_CHECKING:

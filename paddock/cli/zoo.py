@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paddock.cli.arguments import HELP_FLAGS, parse
+from paddock.cli.pages import room_in_terminal, show_page
 from paddock.errors import ConfigError, bad_value, did_you_mean
-from paddock.streams import room_in_terminal, show_page
 from paddock.telemetry.format import count
 
 if TYPE_CHECKING:

@@ -57,6 +57,8 @@ MARGIN = 1.03
 """How much faster the other library must be, for products to leave torch's own way."""
 ROUNDS, ENOUGH_SECONDS = 9, 0.001
 """Of turns between the two, and how long a turn takes at the least."""
+FEW_ROUNDS, LONG_SECONDS = 3, 0.05
+"""Where a turn takes so long, less is by chance: a head's are most of what measuring takes."""
 SMALLEST_PRODUCT = 2**21
 """Multiplications below which a product is too short to be anybody's concern."""
 SMALLEST_KEPT = 2**19
@@ -146,8 +148,10 @@ def _packed(dense: Way, rows: int, outputs: int, inputs: int) -> tuple[Product, 
 def _speedup(own: Product, other: Product) -> float:
     """How many times faster the second is, by the best turn of each: what else runs here only ever costs time."""
     own(), other()
-    repeats = max(1, round(ENOUGH_SECONDS / max(_seconds(own, 1), 1e-6)))
-    turns = [(_seconds(own, repeats), _seconds(other, repeats)) for _ in range(ROUNDS)]
+    once = max(_seconds(own, 1), 1e-6)
+    repeats = max(1, round(ENOUGH_SECONDS / once))
+    rounds = ROUNDS if once < LONG_SECONDS else FEW_ROUNDS
+    turns = [(_seconds(own, repeats), _seconds(other, repeats)) for _ in range(rounds)]
     return min(one for one, _ in turns) / min(two for _, two in turns)
 
 

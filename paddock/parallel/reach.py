@@ -54,17 +54,18 @@ def agent_store() -> TCPStore | None:
             why="it says that whoever started this process keeps a store for it, and not where",
             fix="unset TORCHELASTIC_USE_AGENT_STORE; or start the processes with torchrun",
         )
-    return _reach(place)
+    return reach(place)
 
 
 def store_of_job(place: Place) -> TCPStore:
     """The store in which the processes meet: the agent's, or one that rank 0 serves."""
     if (store := agent_store()) is not None:
         return store
-    return serve_store(place.address, place.port) if place.rank == 0 else _reach(place)
+    return serve_store(place.address, place.port) if place.rank == 0 else reach(place)
 
 
-def _reach(place: Place) -> TCPStore:
+def reach(place: Place) -> TCPStore:
+    """A client of the store of a process's job. A stop signal ends the process while it waits."""
     with mortal():
         return reach_store(place.address, place.port)
 

@@ -83,8 +83,11 @@ class ImageClassification(Task):
         return {**described, HELD_OUT_DATA: f"{described[HELD_OUT_DATA]}, {self._content('val')}"}
 
     def _content(self, part: Part) -> str:
-        """A digest of what some files have in them, spread over them all."""
-        files, digest = self._prepared.files.get(part), hashlib.sha256(self._data.source.encode())
+        """A digest of what some files have in them, spread over them all: of training images, however they are stored.
+        That of the others is as version 0.1.0 wrote it."""
+        files, digest = self._prepared.files.get(part), hashlib.sha256()
+        if files is None or part == "val":
+            digest.update(self._data.source.encode())
         if files is not None:
             for index in range(0, len(files), -(-len(files) // LOOKED_INTO)):
                 with suppress(OSError, DataError):  # when it is needed, `data.on_error` says what becomes of it

@@ -17,11 +17,17 @@ from paddock.data.loading.loader import fill_up
 from paddock.data.loading.sampler import Shuffle
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.data.sequence_pairs.text import PairsFile, SequencePairs, load_pairs
-from paddock.data.tokenizers.load import Tokenizer, check_fits, learned_tokenizer, load_tokenizer, train_tokenizer
+from paddock.data.tokenizers.load import (
+    Tokenizer,
+    check_fits,
+    check_start,
+    learned_tokenizer,
+    load_tokenizer,
+    train_tokenizer,
+)
 from paddock.errors import MachineError
 from paddock.models.config import IGNORED, ModelConfig, SampleShape
 from paddock.models.layers.basic import widest
-from paddock.tasks.decoder_start import check_start
 from paddock.tasks.task import HELD_OUT_DATA, TRAINING_DATA, Batch, Goal, Judgement, Sample, Samples, Task, Writing
 
 SPECIAL = ("pad", "end_of_text")

@@ -11,11 +11,10 @@ from paddock.data.config import DataConfig, SpanConfig, TokenizerConfig
 from paddock.data.language.prepare import PreparedCorpus, prepare
 from paddock.data.language.spans import SpanCorruption, SpanOptions, SpanTokens
 from paddock.data.tokenizers.interface import missing_sentinel
-from paddock.data.tokenizers.load import Tokenizer, check_fits
+from paddock.data.tokenizers.load import Tokenizer, check_fits, check_start
 from paddock.errors import DataError
 from paddock.models.config import ModelConfig, SampleShape
 from paddock.tasks.corpora import PassageTask
-from paddock.tasks.decoder_start import check_start
 from paddock.tasks.task import Batch, Sample
 
 SPECIAL = ("pad", "end_of_text")

@@ -21,9 +21,9 @@ INDEX = "index"
 
 
 TRAINING_DATA = "training data"
-"""The entry of a fingerprint about the content of the training data."""
+"""The entry of a fingerprint about the training data; of corpora and images, about how much there is."""
 HELD_OUT_DATA = "held-out data"
-"""The entry of a fingerprint about the content of the validation data."""
+"""The same of the validation data."""
 
 
 class Samples(Protocol):

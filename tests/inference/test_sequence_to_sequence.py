@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from paddock.testing.texts import word_tokenizer
 
 from paddock.data.sequence_pairs.config import SequencePairsData
 from paddock.errors import DataError
@@ -15,6 +14,7 @@ from paddock.inference.predictors import PredictorSetup, predictor_of
 from paddock.inference.sequence_to_sequence import TargetPredictor
 from paddock.models.t5.config import T5Config
 from paddock.models.t5.model import T5
+from paddock.testing.samples.texts import word_tokenizer
 
 
 def predictor(folder: Path, **settings: Any) -> TargetPredictor:

@@ -148,3 +148,10 @@ def take(arguments: list[str], flag: str) -> tuple[list[str], str | None]:
 
 def value_of(arguments: Iterable[str], flag: str) -> str | None:
     return take(list(arguments), flag)[1]
+
+
+def whole(flag: str, text: str, most: int = 100_000) -> int:
+    """A count, before the recipe's own checks see it."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)) or not 1 <= int(text) <= most:
+        raise bad_value(flag, text, f"it should be a whole number from 1 to {most:,}")
+    return int(text)

@@ -4,14 +4,16 @@ and a length, and a DeepSpeed file beside all others."""
 from __future__ import annotations
 
 from paddock.checkpoint.config import FOLDER
-from paddock.config.flags.alias import take, value_of
+from paddock.config.flags.alias import take, value_of, whole
 from paddock.config.flags.elsewhere import DEEPSPEED_CONFIG
 from paddock.config.flags.megatron import CHECKPOINT_STEP, MUST_BE_THERE, POSITIONS, PRETRAINED, TOKENIZER_FLAGS
 from paddock.config.flags.torchtitan import ALL_OF_IT, DATASET, LOWEST, TOKENS_ALL, TOKENS_EACH
 from paddock.config.recipe import Recipe
-from paddock.errors import ConfigError, bad_value, did_you_mean, shown
+from paddock.errors import ConfigError, bad_value, did_you_mean
 from paddock.files import user_path
 
+MOST = 10**12
+"""Tokens of a batch, and steps of a run."""
 KINDS = {
     "GPT2BPETokenizer": "gpt2",
     "BertWordPieceLowerCase": "wordpiece",
@@ -67,11 +69,13 @@ def _tokens(arguments: list[str], recipe: Recipe) -> list[str]:
         arguments, tokens = take(arguments, flag)
         if tokens is None:
             continue
-        given = value_of(arguments, "--data.sequence-length") or str(getattr(recipe.data, "sequence_length", 1))
-        if not (tokens.isdecimal() and given.isdecimal()) or not int(given) or int(tokens) % int(given):
-            why = f"samples have {shown(given)} tokens"
+        said = value_of(arguments, "--data.sequence-length") or str(getattr(recipe.data, "sequence_length", 1))
+        length = whole("--data.sequence-length", said, MOST)
+        samples, rest = divmod(whole(flag, tokens, MOST), length)
+        if rest:
+            why = f"samples have {length} tokens"
             raise bad_value(flag, tokens, why, "set a multiple of that, or --training.max_context_length")
-        arguments += [field, str(int(tokens) // int(given))]
+        arguments += [field, str(samples)]
     return arguments
 
 
@@ -99,14 +103,13 @@ def _at_step(arguments: list[str]) -> list[str]:
     arguments, step = take(arguments, CHECKPOINT_STEP)
     if step is None:
         return arguments
-    if not (step.isascii() and step.isdecimal()):
-        raise bad_value(CHECKPOINT_STEP, step, "it should be a whole number")
+    number = whole(CHECKPOINT_STEP, step, MOST)
     arguments, load = take(arguments, "--checkpoint.load")
     if load in (None, "auto"):
         raise bad_value(CHECKPOINT_STEP, step, "nothing is loaded that it could be a step of", "add --load RUN")
     place = load.rstrip("/")
     folder = place if place.endswith(f"/{FOLDER}") else f"{place}/{FOLDER}"
-    return [*arguments, "--checkpoint.load", f"{folder}/step-{int(step):08d}"]
+    return [*arguments, "--checkpoint.load", f"{folder}/step-{number:08d}"]
 
 
 def _is_there(load: str) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Container
 from urllib.parse import urlsplit
 
-from paddock.config.flags.alias import Alias, System
+from paddock.config.flags.alias import Alias, System, whole
 from paddock.config.flags.alias import take as _take
 from paddock.config.flags.alias import value_of as _value_of
 from paddock.config.flags.elsewhere import CONFIG_FLAGS
@@ -36,7 +36,6 @@ MEGATRONS = {flag for alias in MEGATRON for flag in alias.flags}
 MICRO = {"--micro-batch-size", "--training.local_batch_size", TOKENS_EACH, PER_RANK}
 GLOBAL = {"--global-batch-size", "--training.global_batch_size", TOKENS_ALL, "-b"}
 """Where one is given without the other, the other follows from the layout."""
-MOST = 100_000
 """Nodes, layers and processes that are counted here, one by one."""
 
 
@@ -218,9 +217,9 @@ def _machines(arguments: list[str]) -> list[str]:
 def _interleave(size: str | None, count: str | None, arguments: list[str], recipe: Recipe) -> list[str]:
     """An interleaved pipeline whose stages have `size` layers each, or are `count` of each process."""
     flag, said = (VIRTUAL_STAGE, size) if size is not None else (VIRTUAL_STAGES, count or "")
-    layers = _whole("--num-layers", _value_of(arguments, "--model.layers") or str(recipe.model.num_units()))
+    layers = whole("--num-layers", _value_of(arguments, "--model.layers") or str(recipe.model.num_units()))
     pipeline = _value_of(arguments, "--parallel.pipeline") or str(recipe.parallel.pipeline)
-    ranks, each = _whole("--pipeline-model-parallel-size", pipeline), _whole(flag, said)
+    ranks, each = whole("--pipeline-model-parallel-size", pipeline), whole(flag, said)
     if ranks == 1:
         raise bad_value(flag, said, "there is no pipeline", "set --pipeline-model-parallel-size, or leave it out")
     legal = [n for n in range(1, layers // ranks) if layers % (n * ranks) == 0]
@@ -237,10 +236,3 @@ def _interleave(size: str | None, count: str | None, arguments: list[str], recip
     each = each if flag == VIRTUAL_STAGE else layers // (each * ranks)
     stages = ",".join(str(layer // each) for layer in range(layers))
     return ["--parallel.schedule", "interleaved", "--parallel.stages", stages]
-
-
-def _whole(flag: str, text: str) -> int:
-    """A count, before the recipe's own checks see it."""
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:10]) <= MOST or len(text) > 10:
-        raise bad_value(flag, text, f"it should be a whole number from 1 to {MOST:,}")
-    return int(text)

@@ -20,7 +20,8 @@ from paddock.data.tokenizers.engine import (
 )
 from paddock.data.tokenizers.interface import CONFIG_NAME, USUAL_NAMES, Tokenizer, read_settings
 from paddock.data.tokenizers.sentencepiece import MODEL_NAME, SentencePieceTokenizer
-from paddock.errors import ConfigError, DataError, UserError
+from paddock.errors import ConfigError, DataError, UserError, bad_value
+from paddock.models.config import ModelConfig
 from paddock.objects.fetch import local_path
 
 __all__ = ["Tokenizer", "check_fits", "load_tokenizer", "load_tokenizer_folder", "train_tokenizer"]
@@ -125,6 +126,20 @@ def check_fits(tokenizer: Tokenizer, vocab: int, *, parts: Collection[str] = (),
             why=f"this task needs {sentinels}: <extra_id_0> to <extra_id_{sentinels - 1}>",
             fix=f"set --tokenizer.extra-ids {max(sentinels, 100)}; a tokenizer in a file or folder has its own",
         )
+
+
+def check_start(tokenizer: Tokenizer, model: ModelConfig) -> None:
+    """The decoder's first token must be one of the tokenizer's: in Paddock's models it may be any, T5's is its pad."""
+    start = model.start_token()
+    if start is not None and start < tokenizer.vocab_size and tokenizer.token_at(start):
+        return
+    usual = tokenizer.pad_id
+    raise bad_value(
+        "model.decoder_start",
+        start,
+        f"a decoder begins with a token, and the tokenizer has none of this id among its {tokenizer.vocab_size}",
+        f"set --model.decoder-start {usual} ({tokenizer.special['pad']})",
+    )
 
 
 def _choose(whole_words: bool) -> type[EngineTokenizer]:

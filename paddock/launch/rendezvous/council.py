@@ -138,8 +138,8 @@ class Council:
         self._gone: list[str] = []
         """Machines that were lost in this round, though they may have come again."""
         self._last_failure: tuple[int, str] | None = None
-        self._fruitless = 0
-        """Attempts before this one, one after the other, in which no step was done."""
+        self._fruitless = self._furthest = 0
+        """Attempts before this one, one after the other, that came no further than step `_furthest`."""
         self._changed = self._began_gathering = 0.0
         self._looked: float | None = None
 
@@ -287,15 +287,15 @@ class Council:
         return ending
 
     def _after_change(self, now: float, what: str) -> None:
-        """Machines have gone, or come. Of an elastic job that costs a machine, not a restart, unless there were more
-        attempts without a step, one after the other, than there are machines: then one comes and goes for ever."""
+        """Machines have gone, or come. Of an elastic job that costs a machine, not a restart, unless more attempts, one
+        after the other, came no further than it may have machines: then one comes and goes for ever."""
         fruitless = self._count_fruitless()
         if self.policy.elastic and fruitless <= self.policy.counts[-1]:
             self._begin_round(now, what)
         elif self.orders.restarts < self.policy.max_restarts:
             self._begin_round(now, what, restarts=self.orders.restarts + 1)
         else:
-            changes = f"machines came and went, and no step was done in {fruitless} attempts" * self.policy.elastic
+            changes = f"machines came and went, and no new step was done in {fruitless} attempts" * self.policy.elastic
             why = _joined(changes, self._spent())
             error = MachineError(what, why=why, fix="start the job again on all machines: it can go on")
             self._give(phase="over", error=error_to_json(error))
@@ -323,15 +323,15 @@ class Council:
         return max((one.step for member in self.orders.members if (one := self._ending(member))), default=0)
 
     def _count_fruitless(self) -> int:
-        """Attempts without a step, one after the other, with the one under way."""
-        return 0 if self._last_step() else self._fruitless + 1
+        """Attempts that came no further than those before, one after the other, with the one under way."""
+        return 0 if self._last_step() > self._furthest else self._fruitless + 1
 
     def _spent(self) -> str:
         count = self.policy.max_restarts
         return f"it was restarted {count} time{'s' if count > 1 else ''} (--max-restarts)" if count else ""
 
     def _begin_round(self, now: float, cause: str, restarts: int | None = None) -> None:
-        self._fruitless = self._count_fruitless()
+        self._fruitless, self._furthest = self._count_fruitless(), max(self._furthest, self._last_step())
         self._failed.clear()
         self._gone.clear()
         self._began_gathering = self._changed = now

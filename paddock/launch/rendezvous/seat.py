@@ -164,6 +164,7 @@ class RemoteSeat(Seat):
                 if time.monotonic() > deadline or self._closing is not closing:
                     raise
             else:
+                self._refusal = ""
                 store.set_timeout(timedelta(seconds=SECONDS_TO_MEET))
                 return store
 

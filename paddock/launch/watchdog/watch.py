@@ -31,7 +31,7 @@ from paddock.errors import HangError
 from paddock.launch import failure
 from paddock.launch.watchdog.hang_report import all_stacks, collectives, hang_error, main_stack
 from paddock.launch.watchdog.heartbeat import Heartbeat, Setting, Silence, allowance, longest_silence
-from paddock.parallel.reach import reach_store
+from paddock.parallel.reach import reach
 from paddock.parallel.rendezvous import place_in_job
 from paddock.parallel.world import World
 from paddock.process import is_ours
@@ -207,7 +207,7 @@ def watching(setting: Setting | None, world: World, run_dir: Path) -> Iterator[N
     place, store = place_in_job(), None
     if world.size > 1:
         name = world.broadcast(uuid4().hex)  # nothing that was told in an earlier run or attempt is heard
-        store = PrefixStore(f"paddock/watchdog/{name}", reach_store(place.address, place.port))
+        store = PrefixStore(f"paddock/watchdog/{name}", reach(place))
     errors = run_dir / "errors"
     watchdog = Watchdog(setting, world.rank, world.size, store, _ending(world.rank, errors), errors=errors)
     if store is not None:

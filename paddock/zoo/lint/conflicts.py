@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from itertools import permutations
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from paddock.errors import MachineError
 from paddock.files import scratch_folder
 from paddock.telemetry.format import duration
 from paddock.zoo.findings import Finding
-from paddock.zoo.lint.package_index import PackageIndex
+from paddock.zoo.lint.package_index import IndexUnreachable, PackageIndex
 from paddock.zoo.sandbox import Limits, Outcome, run_in_sandbox
 
 CHECK, FILE = "requirements", "requirements.txt"
@@ -64,19 +64,26 @@ class Wish:
         exact = first is not None and not any(rest) and first.operator in ("==", "===")
         return first.version if exact and first is not None and not first.version.endswith("*") else None
 
+    def only_version(self) -> str | None:
+        """The one version that it allows, as it is installed where it is: 2.0.1 allows 2.0.1+cu118, too."""
+        here = installed(self.name)
+        return here if (pin := self.pin()) is not None and here is not None and self.allows(here) else pin
+
     def __str__(self) -> str:
         return f"{self.by} asks for {self.requirement.name}{self.requirement.specifier}"
 
 
 def check_conflicts(requirements: Sequence[Requirement], resolve: Resolve) -> Finding:
     """What can be said of all of them together."""
-    wishes = list(_wishes(requirements))
-    for one, other in permutations([wish for wish in wishes if wish.is_certain], 2):
-        if one.name == other.name and (pin := one.pin()) is not None and not other.allows(pin):
-            return Finding(CHECK, "failed", f"{one}, and {other}", FILE, FIX)
-    if all((version := installed(wish.name)) is not None and wish.allows(version) for wish in wishes):
+    wishes, are_all = _wishes(requirements)
+    if are_all and all((version := installed(wish.name)) is not None and wish.allows(version) for wish in wishes):
         return Finding(CHECK, "passed", "they fit together, as they are installed here")
+    for one, other in permutations([wish for wish in wishes if wish.is_certain], 2):
+        if one.name == other.name and (only := one.only_version()) is not None and not other.allows(only):
+            return Finding(CHECK, "failed", f"{one}, and {other}", FILE, FIX)
     published = [requirement for requirement in requirements if requirement.url is None]
+    if not published:
+        return _unknown("what is in a repository pip would have to build")
     found = resolve(published)
     if found.status != "passed" or len(published) == len(requirements):
         return found
@@ -91,22 +98,30 @@ def installed(name: str) -> str | None:
         return None
 
 
-def _wishes(requirements: Sequence[Requirement]) -> Iterator[Wish]:
-    """What a contribution asks for, and what the packages that are here in such versions ask for in turn."""
+def _wishes(requirements: Sequence[Requirement]) -> tuple[list[Wish], bool]:
+    """What a contribution asks for, and what the packages that are here in such versions ask for in turn; and whether
+    that is all: some packages have requirements that nobody can read any more."""
     waiting = [Wish(FILE, requirement, True) for requirement in requirements if _is_for_here(requirement, {""})]
-    seen = set()
+    wishes: list[Wish] = []
+    seen, are_all = set(), True
     while waiting:
         wish = waiting.pop(0)
-        yield wish
+        wishes.append(wish)
         version, extras = installed(wish.name), frozenset(wish.requirement.extras)
         known = (wish.name, extras, wish.is_certain)
         if version is None or not wish.allows(version) or known in seen:
             continue
         seen.add(known)
         is_certain = wish.is_certain and wish.pin() is not None
-        for needed in map(Requirement, metadata.requires(wish.name) or ()):
+        for line in metadata.requires(wish.name) or ():
+            try:
+                needed = Requirement(line)
+            except InvalidRequirement:
+                are_all = False
+                continue
             if _is_for_here(needed, {"", *extras}):
                 waiting.append(Wish(f"{wish.name} {version}", needed, is_certain))
+    return wishes, are_all
 
 
 def _is_for_here(requirement: Requirement, extras: set[str]) -> bool:
@@ -116,8 +131,10 @@ def _is_for_here(requirement: Requirement, extras: set[str]) -> bool:
 
 def ask_pip(index: PackageIndex, requirements: Sequence[Requirement], seconds: float = SECONDS) -> Finding:
     """What pip says, which looks for versions of all of them in the index."""
-    if index.dead is not None:
-        return _unknown(f"no index could be asked: {index.dead}")
+    try:
+        index.releases(requirements[0].name)  # pip would wait long for an index that does not answer
+    except IndexUnreachable as error:
+        return _unknown(f"no index could be asked: {error}")
     if util.find_spec("pip") is None:
         return _unknown("this Python has no pip")
     with scratch_folder() as scratch:

@@ -282,7 +282,19 @@ class TestElastic:
         orders = comes_and_goes(0)
         assert orders.phase == "over" and orders.error is not None
         told = error_from_json(orders.error)
-        assert "host-2 has gone" in told.what and f"no step was done in {3 + max_restarts} attempts" in told.why
+        assert "host-2 has gone" in told.what and f"no new step was done in {3 + max_restarts} attempts" in told.why
+
+    def test_steps_that_were_done_before_are_no_progress(self) -> None:
+        """Whoever always leaves before the next checkpoint lets the others do the same steps for ever."""
+        job = Job(None, None, counts=(1, 2))
+        for _ in range(4):  # the first came further than nothing
+            job.works()
+            job.silent = {"2"}
+            job.passes(T + 1)
+            job.ends("1", kind="ended", step=7)
+            orders = job.passes()
+            job.silent = set()
+        assert orders.phase == "over"
 
     def test_machines_that_come_and_go_while_steps_are_done_cost_nothing(self) -> None:
         job = Job(None, counts=(1, 2))

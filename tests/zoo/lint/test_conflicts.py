@@ -6,15 +6,16 @@ import io
 import threading
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from paddock.zoo.package_index import IndexUnreachable, PackageIndex
 
 from paddock.zoo.findings import Finding
 from paddock.zoo.lint.conflicts import ask_pip, check_conflicts, what_pip_says
+from paddock.zoo.lint.package_index import IndexUnreachable, PackageIndex
 from paddock.zoo.sandbox import Outcome
 
 NEEDS: dict[str, list[str]] = {
@@ -63,7 +64,8 @@ class Index(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[PackageIndex]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+    with pytest.MonkeyPatch.context() as patch, ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        patch.setenv("no_proxy", "127.0.0.1")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield PackageIndex(f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
@@ -93,7 +95,9 @@ def test_where_nobody_can_say_it_is_not_checked() -> None:
     outcome = Outcome(status=None, ended="time", left=[], seconds=60, memory=0, disk=0, printed=0)
     assert "pip wanted more than 1m00s" in what_pip_says(outcome, "", 60.0).what
     away = [Requirement(f"tool @ git+https://example.org/tool@{'a' * 40}")]
-    assert check_conflicts(away, lambda _: Finding("requirements", "passed", "")).status == "NOT CHECKED"
+    assert check_conflicts(away, partial(ask_pip, nobody)).status == "NOT CHECKED"
+    both = [*away, Requirement("early==1.0")]
+    assert check_conflicts(both, lambda _: Finding("requirements", "passed", "")).status == "NOT CHECKED"
 
 
 def install(folder: Path, **packages: tuple[str, list[str]]) -> None:
@@ -114,6 +118,9 @@ def install(folder: Path, **packages: tuple[str, list[str]]) -> None:
         ("early[more]==1", "NOT CHECKED", "pip was asked"),
         ("early<3 middle==2", "NOT CHECKED", "pip was asked"),
         ("early==2", "NOT CHECKED", "pip was asked"),
+        ("built==2.0.1 for-it==1", "passed", "as they are installed here"),
+        ("built==2.0.1 for-it==1 absent", "NOT CHECKED", "pip was asked"),
+        ("old==1", "NOT CHECKED", "pip was asked"),
     ],
 )
 def test_what_is_installed_says_it_first(
@@ -121,6 +128,7 @@ def test_what_is_installed_says_it_first(
 ) -> None:
     needs = ["middle<2", "absent ; extra == 'more'", "absent ; sys_platform == 'nowhere'"]
     install(tmp_path, early=("1", needs), middle=("1.5", []), top=("1", ["early==1"]))
+    install(tmp_path, built=("2.0.1+cu118", []), for_it=("1", ["built==2.0.1+cu118"]), old=("1", ["foo (>=1.0.*)"]))
     monkeypatch.syspath_prepend(str(tmp_path))
     finding = check_conflicts([Requirement(line) for line in lines.split()], lambda _: ASKED)
     assert finding.status == status and what in finding.what, finding
