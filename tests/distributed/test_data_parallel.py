@@ -75,7 +75,7 @@ def children(pid: int) -> list[int]:
     return found + [other for child in found for other in children(child)]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_ctrl_c_saves_and_stops(tmp_path: Path, processes: int) -> None:
     run_dir = tmp_path / "run"
     process = Command("train", *TINY, *ENDLESS, "--nproc-per-node", str(processes), "--run-dir", str(run_dir))

@@ -79,7 +79,7 @@ class LoggedRun:
         rank = as_number(said)
         if rank is None and isinstance(said, str):
             rank = float(said) if said.isdecimal() and len(said) < 10 else None
-        if rank is None or rank == self.rank:
+        if rank is None or not rank.is_integer() or rank == self.rank:
             return True
         if self.rank is not None:
             self.other_ranks += 1
